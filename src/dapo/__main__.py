@@ -1,0 +1,5 @@
+"""`python -m dapo` is `dapo`."""
+
+from dapo.cli.main import run
+
+run()

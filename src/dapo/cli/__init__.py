@@ -1,0 +1,1 @@
+"""The command line: one module a command. Torch is imported only once a request has been found to make sense."""

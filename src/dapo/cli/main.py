@@ -1,0 +1,63 @@
+"""`dapo`: the commands, and how their errors reach a person."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from click.exceptions import ClickException
+
+from dapo import __version__
+from dapo.cli import eval as eval_command
+from dapo.cli import sample, show, train
+from dapo.errors import DapoError
+
+app = typer.Typer(
+    name="dapo",
+    help="Train reasoning models with reinforcement learning: DAPO, GRPO and PPO on one code path.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"dapo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+app.command("train")(train.train)
+app.command("eval")(eval_command.evaluate)
+app.command("sample")(sample.sample)
+app.command("show")(show.show)
+
+
+def run() -> None:
+    """Entry point. Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted before a run began."""
+    try:
+        code = app(standalone_mode=False)
+    except DapoError as error:
+        print(f"dapo: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
+        print("dapo: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

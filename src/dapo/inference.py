@@ -1,0 +1,104 @@
+"""Uses a policy without training it: opens one from a run or a model, asks it, measures it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dapo.config import RunConfig, parse_config
+from dapo.errors import RequestError
+from dapo.models.config import ModelConfig
+from dapo.models.source import check_source
+from dapo.sampling_plan import evaluation_sampling, held_out_problems
+from dapo.seeds import derive_seed
+from dapo.storage.run_folder import find_policy
+from dapo.types import Message, Problem, Rollout, Sampling
+
+if TYPE_CHECKING:
+    from dapo.engines.hf import HFEngine
+    from dapo.models.render import Renderer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A model that is ready to answer."""
+
+    name: str
+    renderer: Renderer
+    engine: HFEngine
+
+
+def open_policy(model: str, *, precision: str = "auto") -> Policy:
+    """Open a policy by the name of a run folder, a model folder, a Hub id or `package:NAME`. Raises RequestError."""
+    from dapo.engines.config import HFConfig
+
+    config = ModelConfig(path=find_policy(model))
+    check_source(config)
+    from dapo.models.load import open_renderer
+
+    renderer = open_renderer(config)
+    return Policy(
+        name=config.path,
+        renderer=renderer,
+        engine=HFConfig.model_validate({"precision": precision}).build(config, renderer),
+    )
+
+
+def sample_replies(policy: Policy, question: str, n: int, sampling: Sampling, seed: int) -> Sequence[Rollout]:
+    """Draw `n` replies to a question put as a user's message."""
+    problem = Problem(id="question", messages=(Message(role="user", content=question),), answer="")
+    prompt = policy.renderer.prompt(problem)
+    return asyncio.run(policy.engine.sample(prompt, n, sampling, seed)).rollouts
+
+
+def config_for_evaluation(
+    model: str | None, recipe: Path | None, overrides: Sequence[str], load: Callable[[Path, Sequence[str]], RunConfig]
+) -> RunConfig:
+    """The recipe to evaluate by: the one named, or the run's own; its model replaced by the one named."""
+    if recipe is not None:
+        config = load(recipe, overrides)
+    elif model is not None and (Path(model) / "config.json").is_file() and (Path(model) / "checkpoints").is_dir():
+        content = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+        content.pop("versions", None)
+        if overrides:
+            from dapo.config import apply_overrides
+
+            apply_overrides(content, overrides)
+        config = parse_config(content, what=f"{model}/config.json")
+    else:
+        raise RequestError(
+            f"What should {model or 'the model'} be measured on? Name a recipe with --recipe, whose held-out problems and "
+            "[evaluation] settings are used, or a run folder that has its own."
+        )
+    if model is None:
+        return config
+    return config.model_copy(update={"model": config.model.model_copy(update={"path": find_policy(model)})})
+
+
+def evaluate_policy(config: RunConfig) -> dict[str, Any]:
+    """Measure the recipe's model on the task's held-out problems; returns a line like those of `eval.jsonl`."""
+    config.task.check()
+    check_source(config.model)
+    from dapo.evaluation import evaluate
+    from dapo.models.load import open_renderer
+
+    task = config.task.build(config.seed)
+    problems = held_out_problems(config, task)
+    renderer = open_renderer(config.model)
+    engine = config.engine.build(config.model, renderer)
+    result = asyncio.run(
+        evaluate(
+            problems,
+            renderer.prompt,
+            engine,
+            task,
+            sampling=evaluation_sampling(config),
+            samples=config.evaluation.samples,
+            seed=derive_seed(config.seed, "evaluation", 0),
+        )
+    )
+    return result.summary(0, config.task.type)

@@ -1,0 +1,73 @@
+"""Drawing tokens from logits. Letters: B rows, V vocabulary."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+_BLOCK = 512
+
+
+def inverse_cdf(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """Draw one index a row, index i with chance weights[i] / sum(weights); `uniform_B` in [0, 1) decides. [B].
+
+    The vocabulary is summed in blocks, and only the block that holds the draw is walked through: one pass over the
+    weights. Sums over blocks are float64, so that a rare token keeps its chance at the end of a long row. An index
+    of weight 0 is never drawn.
+    """
+    rows, vocabulary = weights_BV.shape
+    padding = -vocabulary % _BLOCK
+    padded = torch.nn.functional.pad(weights_BV, (0, padding)) if padding else weights_BV
+    blocks = padded.view(rows, -1, _BLOCK)
+    cumulative = blocks.sum(dim=2, dtype=torch.float64).cumsum(dim=1)
+    target = (uniform_B.to(torch.float64) * cumulative[:, -1]).unsqueeze(1)
+    block = torch.searchsorted(cumulative, target, right=True).clamp(max=cumulative.shape[1] - 1)
+    before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
+    inside = blocks[torch.arange(rows, device=blocks.device), block.squeeze(1)].to(torch.float64)
+    inside_cumulative = inside.cumsum(dim=1)
+    # Rounding may put the target just beyond its block's own sum; the last index with weight is right then.
+    remaining = torch.minimum(target - before, inside_cumulative[:, -1:] * (1 - 1e-15))
+    offset = torch.searchsorted(inside_cumulative, remaining, right=True).clamp(max=_BLOCK - 1)
+    last_with_weight = _BLOCK - 1 - (inside > 0).flip(1).to(torch.int8).argmax(dim=1, keepdim=True)
+    offset = torch.minimum(offset, last_with_weight)
+    return (block * _BLOCK + offset).squeeze(1)
+
+
+def restrict(logits_BV: Tensor, *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
+    """Set the logits that top-k, top-p (nucleus) or min-p leave out to -inf. For evaluation; training refuses these.
+
+    top_p keeps the smallest set of likeliest tokens whose probabilities reach it; min_p keeps tokens at least `min_p`
+    times as likely as the likeliest. The likeliest token always stays.
+    """
+    if top_k > 0:
+        kth = logits_BV.topk(min(top_k, logits_BV.shape[1]), dim=1).values[:, -1:]
+        logits_BV = logits_BV.masked_fill(logits_BV < kth, -torch.inf)
+    if min_p > 0.0:
+        floor = logits_BV.amax(dim=1, keepdim=True) + math.log(min_p)
+        logits_BV = logits_BV.masked_fill(logits_BV < floor, -torch.inf)
+    if top_p < 1.0:
+        ordered, index = logits_BV.softmax(dim=1).sort(dim=1, descending=True)
+        outside = ordered.cumsum(dim=1) - ordered >= top_p
+        outside[:, 0] = False
+        logits_BV = logits_BV.masked_fill(torch.zeros_like(outside).scatter(1, index, outside), -torch.inf)
+    return logits_BV
+
+
+def draw(
+    logits_BV: Tensor, uniform_B: Tensor, *, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Draw one token a row; return (tokens_B, logprobs_B) under the distribution that was drawn from.
+
+    temperature 0 is greedy: the likeliest token, of log-probability 0.
+    """
+    if temperature == 0.0:
+        tokens_B = logits_BV.argmax(dim=1)
+        return tokens_B, torch.zeros_like(tokens_B, dtype=torch.float32)
+    scaled_BV = restrict(logits_BV.float() / temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    normaliser_B = scaled_BV.logsumexp(dim=1)
+    weights_BV = (scaled_BV - normaliser_B.unsqueeze(1)).exp()
+    tokens_B = inverse_cdf(weights_BV, uniform_B)
+    logprobs_B = scaled_BV.gather(1, tokens_B.unsqueeze(1)).squeeze(1) - normaliser_B
+    return tokens_B, logprobs_B

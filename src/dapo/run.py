@@ -1,0 +1,239 @@
+"""From a recipe to a run: checks everything that can be checked, opens every part, closes them in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dapo.config import RunConfig, remarks
+from dapo.models.source import check_source
+from dapo.recorder import FolderRecorder
+from dapo.sampling_plan import evaluation_sampling, held_out_problems, training_sampling
+from dapo.seeds import derive_seed
+from dapo.storage.run_folder import RunFolder
+from dapo.types import Problem
+
+if TYPE_CHECKING:
+    from dapo.loop import Outcome, Run
+    from dapo.models.render import Renderer
+    from dapo.ports import Task, Trainer
+    from dapo.prompts import PromptStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a training run came to."""
+
+    outcome: Outcome
+    folder: Path
+    policy: Path | None
+    report: Path
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    seconds: float
+
+
+def check_request(config: RunConfig, folder: RunFolder, *, resume: bool) -> None:
+    """Refuse, before anything is loaded or written, what can be seen to be impossible. Raises RequestError."""
+    folder.check(resume=resume)
+    config.task.check()
+    check_source(config.model)
+
+
+def train_run(config: RunConfig, path: Path, *, resume: bool = False) -> Result:
+    """Train by a recipe into a run folder. Ctrl-C and SIGTERM end the run cleanly after saving."""
+    folder = RunFolder(path)
+    check_request(config, folder, resume=resume)
+    from dapo.models.load import open_renderer
+    from dapo.prompts import PromptStream, check_prompt_lengths
+
+    task = config.task.build(config.seed)
+    renderer = open_renderer(config.model)
+    limit = config.batch.max_prompt_tokens
+    problems = task.train_problems()
+    held_out = held_out_problems(config, task) if config.evaluation.enabled else ()
+    if config.batch.overlong_prompts == "refuse":
+        check_prompt_lengths(problems, renderer.prompt, limit, what="training")
+    stream = PromptStream(
+        problems,
+        renderer.prompt,
+        seed=config.seed,
+        max_prompt_tokens=limit if config.batch.overlong_prompts == "drop" else None,
+        epochs=config.batch.epochs,
+    )
+    return asyncio.run(_train(config, folder, task, renderer, stream, held_out, resume=resume))
+
+
+async def _train(
+    config: RunConfig,
+    folder: RunFolder,
+    task: Task,
+    renderer: Renderer,
+    stream: PromptStream,
+    held_out: Sequence[Problem],
+    *,
+    resume: bool,
+) -> Result:
+    from dapo.loop import Ending, train
+    from dapo.reporting.html import write_report
+
+    started = time.perf_counter()
+    algorithm = config.algorithm.build(config.batch.max_tokens)
+    trainer = config.trainer.build(config.model, algorithm, config.batch.temperature)
+    first_step = 1
+    if resume:
+        first_step = _restore(folder, trainer, stream)
+    else:
+        folder.start(config.model_dump(mode="json"))
+    recorder = FolderRecorder(config, folder, trainer, renderer, stream)
+    for remark in remarks(config):
+        recorder.note(remark)
+    engine = config.engine.build(config.model, renderer)
+    try:
+        run = _assemble(config, algorithm, task, renderer, stream, engine, trainer, recorder, held_out, first_step)
+        with _stops_on_signal(run.stop, recorder):
+            outcome = await train(run)
+            if outcome.steps >= first_step:
+                recorder.save(outcome.steps)
+            if (
+                outcome.ending is not Ending.STOPPED
+                and outcome.steps >= first_step
+                and not run.evaluates_at(outcome.steps)
+            ):
+                await run.evaluate(outcome.steps)
+    finally:
+        await engine.close()
+        trainer.close()
+        recorder.close()
+        if folder.path.exists():
+            write_report(folder.path, replies=config.report.replies_in_report)
+    lines = recorder.evaluations
+    return Result(
+        outcome=outcome,
+        folder=folder.path,
+        policy=folder.newest_checkpoint(),
+        report=folder.report,
+        before=lines[0] if lines and lines[0]["step"] == 0 else None,
+        after=lines[-1] if lines and lines[-1]["step"] > 0 else None,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _restore(folder: RunFolder, trainer: Trainer, stream: PromptStream) -> int:
+    """Take back the newest checkpoint, if there is one; return the number of the next step."""
+    from dapo.storage.checkpoint import read_progress
+
+    checkpoint = folder.newest_checkpoint()
+    if checkpoint is None:
+        folder.forget_after(-1)
+        return 1
+    progress = read_progress(checkpoint)
+    trainer.restore(checkpoint)
+    stream.position = progress.stream_position
+    folder.forget_after(progress.step)
+    return progress.step + 1
+
+
+def _assemble(
+    config: RunConfig,
+    algorithm: Any,
+    task: Task,
+    renderer: Renderer,
+    stream: PromptStream,
+    engine: Any,
+    trainer: Any,
+    recorder: FolderRecorder,
+    held_out: Sequence[Problem],
+    first_step: int,
+) -> Run:
+    from dapo.collect import CollectPlan
+    from dapo.evaluation import evaluate
+    from dapo.loop import Run
+    from dapo.machine import peak_memory_gb
+
+    batch, dynamic = config.batch, config.algorithm.dynamic_sampling
+    settings = config.evaluation
+
+    async def measure(step: int) -> None:
+        if not held_out:
+            return
+        recorder.stage("evaluate")
+        result = await evaluate(
+            held_out,
+            renderer.prompt,
+            engine,
+            task,
+            sampling=evaluation_sampling(config),
+            samples=settings.samples,
+            seed=derive_seed(config.seed, "evaluation", step),
+        )
+        recorder.evaluation(step, result)
+
+    engine_is_old, reuses = _old_logprobs(config, engine.precision, trainer.precision)
+    return Run(
+        algorithm=algorithm,
+        task=task,
+        stream=stream,
+        engine=engine,
+        trainer=trainer,
+        recorder=recorder,
+        evaluate=measure,
+        plan=CollectPlan(
+            groups=batch.groups_per_step,
+            group_size=batch.group_size,
+            sampling=training_sampling(config),
+            seed=config.seed,
+            max_rounds=dynamic.max_rounds if dynamic.enabled else 1,
+            oversample=dynamic.oversample if dynamic.enabled else 1.0,
+        ),
+        first_step=first_step,
+        last_step=config.steps,
+        updates_per_step=batch.updates_per_step,
+        reuses_rollouts=reuses,
+        engine_is_old=engine_is_old,
+        saves_at=lambda step: bool(config.checkpoint.every) and step % (config.checkpoint.every or 1) == 0,
+        evaluates_at=lambda step: bool(settings.every) and step % (settings.every or 1) == 0,
+        peak_memory_gb=peak_memory_gb,
+    )
+
+
+def _old_logprobs(config: RunConfig, engine_precision: Any, trainer_precision: Any) -> tuple[bool, bool]:
+    """Return whether the engine's log-probabilities are the old ones, and whether the trainer must compute its own.
+
+    With one update a rollout neither is needed: the old policy is the one at hand.
+    """
+    choice = config.trainer.old_logprobs
+    if choice == "auto":
+        import torch
+
+        alike = engine_precision is torch.float32 and trainer_precision is torch.float32
+        choice = "engine" if alike else "trainer"
+    if choice == "engine":
+        return config.batch.updates_per_step > 1 or config.trainer.old_logprobs == "engine", False
+    return False, config.batch.updates_per_step > 1
+
+
+@contextmanager
+def _stops_on_signal(stop: asyncio.Event, recorder: FolderRecorder) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the loop to stop and save; a second one ends the process the hard way."""
+    loop = asyncio.get_running_loop()
+    handled = (signal.SIGINT, signal.SIGTERM)
+
+    def ask(number: signal.Signals) -> None:
+        recorder.note(f"{number.name} received: saving and stopping (once more to stop without saving)")
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in handled:
+        loop.add_signal_handler(number, ask, number)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,126 @@
+"""The run folder: complete in itself and readable without this program."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dapo.errors import RequestError
+from dapo.files import write_atomically
+from dapo.jsonlines import append_json_line, read_json_lines, to_json
+from dapo.storage.checkpoint import checkpoints
+from dapo.storage.rollouts import write_rollouts
+
+_PACKAGES = ("dapo-rl", "torch", "transformers", "tokenizers", "safetensors", "datasets", "math-verify", "numpy")
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of what matters for the result."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class RunFolder:
+    """Paths and writers of one run's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.path / "eval.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def rollouts(self, step: int) -> Path:
+        return self.path / "rollouts" / f"step-{step:06d}.jsonl.gz"
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest complete checkpoint, if there is one."""
+        found = checkpoints(self.checkpoints)
+        return found[-1] if found else None
+
+    def check(self, *, resume: bool) -> None:
+        """Refuse a folder that another run has written into, and a resume of what is not there. Raises RequestError."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RequestError(f"The run folder {self.path} is a file. Choose another with --run.")
+        has_run = (self.path / "config.json").exists()
+        if resume and not has_run:
+            raise RequestError(
+                f"--resume was asked for, and {self.path} holds no run. Leave --resume away to start one."
+            )
+        if not resume and self.path.is_dir() and any(self.path.iterdir()):
+            raise RequestError(
+                f"The run folder {self.path} is not empty. Go on with that run by --resume, or choose another folder "
+                "with --run."
+            )
+
+    def start(self, config: Mapping[str, Any]) -> None:
+        """Make the folder and write the resolved config with the versions of what matters."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        content = {**config, "versions": package_versions()}
+        write_atomically(self.path / "config.json", (_pretty(content) + "\n").encode())
+
+    def forget_after(self, step: int) -> None:
+        """Drop lines and rollouts of steps after `step`: they will be made again."""
+        for path in (self.metrics, self.evaluations):
+            kept = [row for row in read_json_lines(path) if row["step"] <= step]
+            if path.exists():
+                write_atomically(path, "".join(to_json(row) + "\n" for row in kept).encode())
+        for path in sorted((self.path / "rollouts").glob("step-*.jsonl.gz")):
+            if int(path.name.removeprefix("step-").split(".")[0]) > step:
+                path.unlink()
+
+    def add_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        append_json_line(self.metrics, {"step": step, **metrics})
+
+    def add_evaluation(self, line: Mapping[str, Any]) -> None:
+        append_json_line(self.evaluations, line)
+
+    def add_rollouts(self, step: int, lines: Sequence[dict[str, Any]]) -> None:
+        write_rollouts(self.rollouts(step), lines)
+
+
+def default_run_folder(recipe: Path, *, resume: bool) -> Path:
+    """`runs/NAME` for `NAME.toml`; a new run takes a number behind it where that is taken."""
+    base = Path("runs") / recipe.stem
+    candidate, number = base, 1
+    while not resume and candidate.is_dir() and any(candidate.iterdir()):
+        number += 1
+        candidate = base.with_name(f"{base.name}-{number}")
+    return candidate
+
+
+def find_policy(path: str) -> str:
+    """The newest policy of a run folder; any other name of a model as it is. Raises RequestError for a run without one."""
+    folder = Path(path).expanduser()
+    if not (folder / "checkpoints").is_dir() and not (folder / "metrics.jsonl").is_file():
+        return path
+    newest = RunFolder(folder).newest_checkpoint()
+    if newest is None:
+        raise RequestError(f"The run {folder} has no checkpoint yet, so there is no policy to use.")
+    return str(newest)
+
+
+def _pretty(value: Any) -> str:
+    import json
+
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
