@@ -33,7 +33,7 @@ def pack(groups: Sequence[ScoredGroup]) -> Batch:
         mask_BT=mask_BT,
         lengths_B=torch.tensor([scored.rollout.length for _, _, scored in rows]),
         sampled_logprobs_BT=sampled_BT,
-        rewards_B=torch.tensor([scored.reward for _, _, scored in rows]),
+        rewards_B=torch.tensor([scored.reward for _, _, scored in rows], dtype=torch.float32),
         group_B=torch.tensor([number for number, _, _ in rows]),
         truncated_B=torch.tensor([scored.rollout.is_truncated for _, _, scored in rows]),
         version_B=torch.tensor([scored.rollout.policy_version for _, _, scored in rows]),
@@ -69,7 +69,7 @@ def minibatches(labelled: LabelledBatch, weigh: Callable[[Tensor, Tensor], Tenso
     return parts
 
 
-def micro_batches(prompt_ids: Sequence[Sequence[int]], lengths_B: Tensor, max_tokens: int) -> list[list[int]]:
+def padded_micro_batches(prompt_ids: Sequence[Sequence[int]], lengths_B: Tensor, max_tokens: int) -> list[list[int]]:
     """Spread rows over micro-batches of at most `max_tokens` positions, padding included; return lists of row numbers.
 
     Rows of like length share a micro-batch, so that little is padding. A row longer than the budget stands alone:
@@ -86,6 +86,27 @@ def micro_batches(prompt_ids: Sequence[Sequence[int]], lengths_B: Tensor, max_to
         else:
             parts.append([row])
             prompt_width, reply_width = lengths[row]
+    return parts
+
+
+def packed_micro_batches(prompt_ids: Sequence[Sequence[int]], lengths_B: Tensor, max_tokens: int) -> list[list[int]]:
+    """Spread rows over micro-batches of at most `max_tokens` positions where neighbours share their prompt.
+
+    Rows stay in order, so the replies of a group stand together. A prompt counts once for all of its neighbours. A row
+    longer than the budget stands alone.
+    """
+    parts: list[list[int]] = []
+    used = 0
+    for row, prompt in enumerate(prompt_ids):
+        length = int(lengths_B[row])
+        shares = bool(parts) and prompt_ids[parts[-1][-1]] == prompt
+        cost = length if shares else length + len(prompt)
+        if parts and used + cost <= max_tokens:
+            parts[-1].append(row)
+            used += cost
+        else:
+            parts.append([row])
+            used = length + len(prompt)
     return parts
 
 

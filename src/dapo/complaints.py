@@ -38,14 +38,12 @@ def _line(item: Any, root: type[BaseModel]) -> str:
         return f"{name}: no such field.{meant}{hint}{fields}"
     if kind == "missing":
         return f"{name}: is needed and not given."
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
-        tags = item.get("ctx", {}).get("expected_tags", "")
-        tag = item.get("ctx", {}).get("tag")
-        return (
-            f"{name}.type: {tag!r} is not known; it is one of {tags}."
-            if tag
-            else f"{name}.type is needed: one of {tags}."
-        )
+    if kind == "union_tag_invalid":
+        return f"{name}.type: {item['ctx']['tag']!r} is not known; it is one of {item['ctx']['expected_tags']}."
+    if kind == "union_tag_not_found":
+        return f"{name}.type is needed: one of {', '.join(map(repr, _tags(root, location)))}."
+    if kind in ("model_type", "model_attributes_type"):
+        return f"{name} = {_short(given)}: it is a table with fields of its own, such as [{name}] in the recipe."
     if kind == "value_error":
         return str(item["ctx"]["error"]) if not path else f"{name}: {item['ctx']['error']}"
     return f"{name} = {_short(given)}: {item['msg'][0].lower()}{item['msg'][1:]}."
@@ -74,6 +72,13 @@ def _section(root: type[BaseModel], location: list[str]) -> tuple[type[BaseModel
             choices = {_tag(candidate): candidate for candidate in models if _tag(candidate)}
             model = models[0] if len(models) == 1 else None
     return model, path
+
+
+def _tags(root: type[BaseModel], location: list[str]) -> list[str]:
+    """The values of `type` among which the union at an error's location chooses."""
+    section, _ = _section(root, location[:-1])
+    field = section.model_fields.get(location[-1]) if section is not None else None
+    return [tag for tag in map(_tag, _models(field.annotation)) if tag] if field is not None else []
 
 
 def _tag(model: type[BaseModel]) -> str:

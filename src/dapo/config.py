@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from dapo.algorithms.config import AlgorithmConfig, DAPOConfig
 from dapo.complaints import explain
-from dapo.engines.config import EngineConfig, HFConfig
+from dapo.engines.config import EngineConfig, NativeConfig
 from dapo.errors import ConfigError
 from dapo.frozen import Frozen
 from dapo.models.config import ModelConfig
@@ -87,7 +87,7 @@ class RunConfig(Frozen):
     task: TaskConfig
     algorithm: AlgorithmConfig = DAPOConfig()
     batch: BatchConfig = BatchConfig()
-    engine: EngineConfig = HFConfig()
+    engine: EngineConfig = NativeConfig()
     trainer: TrainerConfig = LocalConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -19,7 +19,7 @@ from dapo.storage.run_folder import find_policy
 from dapo.types import Message, Problem, Rollout, Sampling
 
 if TYPE_CHECKING:
-    from dapo.engines.hf import HFEngine
+    from dapo.ports import Engine
     from dapo.models.render import Renderer
 
 
@@ -29,12 +29,12 @@ class Policy:
 
     name: str
     renderer: Renderer
-    engine: HFEngine
+    engine: Engine
 
 
 def open_policy(model: str, *, precision: str = "auto") -> Policy:
     """Open a policy by the name of a run folder, a model folder, a Hub id or `package:NAME`. Raises RequestError."""
-    from dapo.engines.config import HFConfig
+    from dapo.engines.config import NativeConfig
 
     config = ModelConfig(path=find_policy(model))
     check_source(config)
@@ -44,7 +44,7 @@ def open_policy(model: str, *, precision: str = "auto") -> Policy:
     return Policy(
         name=config.path,
         renderer=renderer,
-        engine=HFConfig.model_validate({"precision": precision}).build(config, renderer),
+        engine=NativeConfig.model_validate({"precision": precision}).build(config, renderer),
     )
 
 
@@ -62,7 +62,7 @@ def config_for_evaluation(
     if recipe is not None:
         config = load(recipe, overrides)
     elif model is not None and (Path(model) / "config.json").is_file() and (Path(model) / "checkpoints").is_dir():
-        content = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+        content = _read_config(Path(model) / "config.json")
         content.pop("versions", None)
         if overrides:
             from dapo.config import apply_overrides
@@ -77,6 +77,13 @@ def config_for_evaluation(
     if model is None:
         return config
     return config.model_copy(update={"model": config.model.model_copy(update={"path": find_policy(model)})})
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise RequestError(f"{path} is not the config of a run: {error}. Name a recipe with --recipe.") from error
 
 
 def evaluate_policy(config: RunConfig) -> dict[str, Any]:

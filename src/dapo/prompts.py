@@ -36,6 +36,7 @@ class PromptStream:
         self._limit = max_prompt_tokens
         self._epochs = epochs
         self._order_of: tuple[int, np.ndarray] | None = None
+        self._dropped_in_a_row = 0
         self.position = position
         self.num_dropped = 0
 
@@ -59,13 +60,18 @@ class PromptStream:
             prompt = self._render(self._problems[index])
             if self._limit is not None and len(prompt.token_ids) > self._limit:
                 self.num_dropped += 1
+                self._dropped_in_a_row += 1
                 self._refuse_if_nothing_fits()
                 continue
+            self._dropped_in_a_row = 0
             drawn.append(prompt)
         return drawn
 
     def _refuse_if_nothing_fits(self) -> None:
-        if self.num_dropped >= len(self._problems) and self.num_dropped == self.position:
+        # Any 2n - 1 draws on end hold a whole epoch of n; the first epoch is whole by itself.
+        count = len(self._problems)
+        from_start = self._dropped_in_a_row == self.position
+        if self._dropped_in_a_row >= (count if from_start else 2 * count - 1):
             raise DataError(
                 f"Every one of the {len(self._problems)} training prompts is longer than batch.max_prompt_tokens = "
                 f"{self._limit}. Raise the limit or shorten the prompts."

@@ -89,8 +89,7 @@ async def _train(
     first_step = 1
     if resume:
         first_step = _restore(folder, trainer, stream)
-    else:
-        folder.start(config.model_dump(mode="json"))
+    folder.start(config.model_dump(mode="json"))  # on resume too: the recipe that is followed from here on
     recorder = FolderRecorder(config, folder, trainer, renderer, stream)
     for remark in remarks(config):
         recorder.note(remark)

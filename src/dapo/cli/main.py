@@ -6,7 +6,6 @@ import sys
 from typing import Annotated
 
 import typer
-from click.exceptions import ClickException
 
 from dapo import __version__
 from dapo.cli import eval as eval_command
@@ -47,17 +46,7 @@ app.command("show")(show.show)
 def run() -> None:
     """Entry point. Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted before a run began."""
     try:
-        code = app(standalone_mode=False)
+        app()  # a wrong command line, --help and an interrupt end the process here, with the codes 2, 0 and 130
     except DapoError as error:
         print(f"dapo: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except ClickException as error:
-        error.show()
-        sys.exit(2)
-    except (KeyboardInterrupt, typer.Abort):
-        print("dapo: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)

@@ -1,8 +1,8 @@
 """Official answer keys of AIME problems, with what it takes to recognise a problem and not to read it.
 
-A line of the table is `name: keys: fingerprints`. A fingerprint is the first 64 bits of the sha256 of a wording's normal
-form without figures; a problem that circulates in several wordings has several. The indented lines under it are a
-sample: the 48 smallest 24-bit hashes of the wording's pairs of words. Keys are integers without leading zeros. The
+A line of the table is `name: keys: fingerprints`. A fingerprint is the first 64 bits of the sha256 of a wording's
+normal form without figures; a problem that circulates in several wordings has several. The indented lines under it are
+a sample: the 48 smallest 24-bit hashes of the wording's pairs of words. Keys are integers without leading zeros. The
 last part holds problems that circulate with a wrong label, and one whose key accepts two answers.
 """
 

@@ -1,4 +1,4 @@
-"""Parquet files and Arrow tables. Integers, decimals and texts come as they are stored; only a float column is float."""
+"""Parquet files and Arrow tables. Integers, decimals and texts come as they are stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Parquet:
         import pyarrow.parquet as pq
 
         try:
-            return pq.ParquetFile(self.path, buffer_size=_BYTES_A_READ)
+            return pq.ParquetFile(self.path, buffer_size=_BYTES_A_READ, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{self.path} cannot be read as parquet: {error}; correct the path or the file") from error
 

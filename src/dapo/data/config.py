@@ -45,7 +45,8 @@ class SourceConfig(Frozen):
     """What happens to a problem that stands in the set with different answers (with `unique`): all its rows are left
     out and counted, or the set is refused. None of the answers is ever picked."""
     unusable: Literal["error", "skip"] = "error"
-    """What happens to a row without a readable prompt or answer: the set is refused, or the row is left out and counted."""
+    """What happens to a row without a readable prompt or answer: the set is refused, or the row is left out
+    and counted."""
     limit: int | None = Field(default=None, ge=1)
     """Take only the first so many problems. None: all."""
 
@@ -79,8 +80,8 @@ class CheckConfig(Frozen):
     long_prompt: int = Field(default=2500, ge=1)
     """A problem with more characters is named as long."""
     similarity: float | None = Field(default=0.8, gt=0, le=1)
-    """Jaccard similarity of word pairs from which two problems with the same numbers are near duplicates. None: not looked
-    at, only equal text is."""
+    """Jaccard similarity of word pairs from which two problems with the same numbers are near duplicates. None: only
+    equal text is looked at."""
     evaluation: tuple[SourceConfig, ...] = ()
     """Evaluation sets whose problems must not be in this one."""
     overlap: float = Field(default=0.5, gt=0, le=1)

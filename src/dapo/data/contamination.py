@@ -30,15 +30,15 @@ class EvaluationIndex:
     ids: tuple[str, ...]
     num_runs: tuple[int, ...]
 
-    def find(self, text: str, share: float) -> Overlap | None:
+    def find(self, text: str, share: float, words: list[str] | None = None) -> Overlap | None:
         """Return the evaluation problem that the text holds most of, from `share` of its runs on, or None.
 
-        A problem with fewer than ten runs must be there whole: `the number of ways to arrange the letters of` is not one.
+        A problem with fewer than ten runs must be there whole: `ways to arrange the letters of` is not one.
         """
         equal = self.by_key.get(text_key(text))
         if equal is not None:
             return Overlap(id=equal, share=1.0)
-        words = tokens(text)
+        words = tokens(text) if words is None else words
         if len(words) < _RUN:
             return None
         hits = Counter(place for run in runs(words, _RUN) for place in self.by_run.get(run, ()))

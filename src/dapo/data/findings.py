@@ -46,6 +46,7 @@ class Kind(StrEnum):
     BIG_ANSWER = "big_answer"
     SENTINEL_ANSWER = "sentinel_answer"
     KNOWN_KEY = "known_key"
+    HAS_DUPLICATES = "has_duplicates"
     EXACT_DUPLICATE = "exact_duplicate"
     NEAR_DUPLICATE = "near_duplicate"
     CONFLICTING_ANSWERS = "conflicting_answers"
@@ -89,6 +90,7 @@ POLICY: Mapping[Kind, Policy] = MappingProxyType(
         Kind.BIG_ANSWER: _policy(Action.REPORT, "an answer that needs exact integers (14 digits or more)"),
         Kind.SENTINEL_ANSWER: _policy(Action.REPORT, "the answer -1, which may stand for `not parsed`"),
         Kind.KNOWN_KEY: _policy(Action.REPORT, "a contest problem whose official key is another"),
+        Kind.HAS_DUPLICATES: _policy(Action.REPORT, "the first row of a problem that other rows repeat"),
         Kind.EXACT_DUPLICATE: _policy(Action.DROP, "the same text and answer as an earlier row"),
         Kind.NEAR_DUPLICATE: _policy(Action.DROP, "the same problem in other typesetting or nearly the same words"),
         Kind.CONFLICTING_ANSWERS: _policy(Action.DROP, "one problem with different answers"),
@@ -166,7 +168,7 @@ class Report:
             f"{self.source} ({self.layout}): {self.rows} rows, {self.unique} unique problems",
             f"a clean-up keeps {self.kept}, drops {self.dropped} and mends {self.mended} of those it keeps",
         ]
-        lines += [f"holds {count} known problems of {contest}" for contest, count in self.contests.items()]
+        lines += [f"known problems of {contest}: {count}" for contest, count in self.contests.items()]
         if not self.counts:
             lines.append("nothing found")
         for kind, count in self.counts.items():

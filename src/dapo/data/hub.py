@@ -31,8 +31,8 @@ def open_hub(source: SourceConfig) -> tuple[RowFile, ...]:
         local = datasets.DownloadManager(download_config=settings).download([str(name) for name in files[split]])
     except (OSError, ValueError) as error:
         raise DataError(
-            f"The data set {source.path!r} (subset {source.subset or 'default'}, split {source.split or 'default'}) cannot "
-            f"be had: {error}. Correct the name, or download its files and give their folder as path."
+            f"The data set {source.path!r} (subset {source.subset or 'default'}, split {source.split or 'default'}) "
+            f"cannot be had: {error}. Correct the name, or download its files and give their folder as path."
         ) from error
     return tuple(open_file(Path(place), str(name)) for place, name in zip(local, files[split], strict=True))
 

@@ -55,8 +55,8 @@ def sample_of(text: str) -> str:
     return "".join(f"{run:0{_RUN_DIGITS}x}" for run in smallest)
 
 
-def recognise(text: str) -> Recognised | None:
-    """Return the known problem that a text asks, or None.
+def recognise(text: str, words: list[str] | None = None) -> Recognised | None:
+    """Return the known problem that a text asks, or None. `words` are the text's tokens, if they are at hand.
 
     Certain: its normal form is on file. Otherwise: it holds at least 70% of the sampled word pairs of a problem.
     """
@@ -64,7 +64,9 @@ def recognise(text: str) -> Recognised | None:
     if exact is not None:
         return Recognised(problem=exact, certain=True)
     samples = _by_run()
-    hits = Counter(problem for run in runs(tokens(text), 2) for problem in samples.get(run >> 8, ()))
+    hits = Counter(
+        problem for run in runs(tokens(text) if words is None else words, 2) for problem in samples.get(run >> 8, ())
+    )
     for problem, count in hits.most_common(1):
         if count >= _SHARE * (len(problem.sample) // _RUN_DIGITS):
             return Recognised(problem=problem, certain=False)

@@ -11,33 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dapo.data.findings import Kind
-
-COMMANDS = frozenset(
-    """alpha angle approx arccos arcsin arctan array ast begin beta bar big bigcap bigcup Big bigg Bigg bigl bigr bin binom
-    bmod bold boldsymbol bot bowtie boxed bullet cap cdot cdots ceil chi circ cong cos cot csc cup deg delta det dfrac
-    diamond div dot dots dotsc ell emptyset epsilon equiv eta exists fbox flat forall frac gamma gcd geq geqslant hat hbox
-    hspace iff implies in infty int iota kappa lambda langle lceil ldots left leq leqslant lfloor lim limits ln log lvert
-    mapsto mathbb mathbf mathcal mathrm max mid min mod mu nabla neq ni nmid not notin nu odot omega operatorname oplus
-    otimes over overarc overbrace overleftarrow overline overrightarrow parallel parbox partial perp phi pi pm pmod prime
-    prod propto psi qquad quad rangle rceil rfloor rho right rightarrow rm rvert sec setminus sigma sim sin sqrt square
-    star subset subseteq sum sup supset supseteq tan tau text textbf textit textrm tfrac therefore theta tilde times to top
-    triangle triangleleft triangleright underbrace underline upsilon uparrow varepsilon varnothing varphi vartheta vdots
-    vec vee verb vert vline vspace wedge widehat widetilde xi zeta""".split()
-)
-"""TeX commands that problems use; a fragment is only restored to one of these."""
+from dapo.data.tex_words import COMMANDS, LIGATURE_WORDS
 
 _WORDS = frozenset({"an", "o", "op", "angle", "ar"})  # after a tab or line end, these are English and not \tan, \to …
 _ESCAPES = {"\a": "a", "\b": "b", "\t": "t", "\v": "v", "\f": "f", "\r": "r"}
 _AMBIGUOUS = frozenset("\t\r")
 _LOST_NEWLINE = re.compile(r"\n(abla|eq|otin|leq|geq)(?![A-Za-z])")
 _LIGATURES = {"\x0b": "ff", "\x0c": "fi", "\x0d": "fl", "\x0e": "ffi", "\x0f": "ffl"}  # of TeX's OT1 fonts
-_LIGATURE_WORDS = frozenset(
-    """find finds finding first final finally figure figures five fives fifth fifty fifteen fit fits fitting fill fills
-    filled field fields finite infinite infinity define defines defined definition satisfies satisfied specific fixed fix
-    fish fine finish finished confirm profit official efficient coefficient coefficients difference differences different
-    off offer office effect suffices sufficient affine flip flips flat floor flow flower flag reflect reflection
-    configuration""".split()
-)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
 _INVISIBLE = re.compile("[\u200b\u2060\ufeff]+")
 _CP1252 = {chr(0x80 + byte): bytes([0x80 + byte]).decode("cp1252") for byte in (5, 17, 18, 19, 20, 22, 23)}
@@ -66,7 +46,8 @@ _OWN_FORM = re.compile(
     r"\bAnswer:|\\boxed\{\s*(?:<[a-z_ ]+>)?\s*\}|(?:within|inside|in) \$?\\+boxed\b|final answer after"
 )
 _TWO_FORMS = re.compile(
-    r"(?:as an? (?:common|reduced|simplified|improper) fraction|as a mixed number|as a decimal|simplest radical form).*?"
+    r"(?:as an? (?:common|reduced|simplified|improper) fraction|as a mixed number|as a decimal|simplest radical form)"
+    r".*?"
     r"(?:[Pp]lease (?:provide|give|find)|Provide|请(?:给出|提供))",
     re.DOTALL,
 )
@@ -90,12 +71,19 @@ class Mended:
 
 
 def mend_text(text: str) -> Mended:
-    """Mend control characters, doubled backslashes, glued sentences and instructions about the answer's form."""
+    """Mend control characters, doubled backslashes, glued sentences and instructions about the answer's form.
+
+    What one step does may show another fault, so the steps go round until nothing changes: mended text stays as it is.
+    """
     notes: list[Note] = []
-    for step in (_mend_controls, _mend_doubled, _mend_glued, _mend_instruction):
-        text, found = step(text)
-        notes += found
-    return Mended(text=text, notes=tuple(notes))
+    while True:
+        before, left = text, []
+        for step in (_mend_controls, _mend_doubled, _mend_glued, _mend_instruction):
+            text, found = step(text)
+            notes += [note for note in found if note.mended]
+            left += [note for note in found if not note.mended]
+        if text == before:
+            return Mended(text=text, notes=(*notes, *left))
 
 
 def _remainders(letter: str, ambiguous: bool) -> str:
@@ -130,9 +118,8 @@ def _mend_controls(text: str) -> tuple[str, list[Note]]:
         count(f"a line end before {match[1]!r} is \\n{match[1]}")
         return f"\\n{match[1]}"
 
-    mended = (
-        _LOST_NEWLINE.sub(restore_newline, _LOST_BACKSLASH.sub(restore, text)).replace("\r\n", "\n").replace("\r", "\n")
-    )
+    mended = _LOST_BACKSLASH.sub(restore, text).replace("\r\n", "\n").replace("\r", "\n")
+    mended = _LOST_NEWLINE.sub(restore_newline, mended)
     lost: list[str] = []
 
     def settle(match: re.Match[str]) -> str:
@@ -172,7 +159,7 @@ def _settle(match: re.Match[str]) -> str | None:
         fragment = (left[0] if left else "", right[0] if right else "")
         if fragment[0].endswith(ligature) or fragment[1].startswith(ligature):
             return ""
-        if len("".join(fragment)) > 1 and ligature.join(fragment).casefold() in _LIGATURE_WORDS:
+        if len("".join(fragment)) > 1 and ligature.join(fragment).casefold() in LIGATURE_WORDS:
             return ligature
     if set(run) <= {"\x0b", "\x0c"} and (len(run) > 1 or not after[:1].isalpha() or _in_formula(text, match.start())):
         return ""

@@ -63,9 +63,9 @@ def runs(words: list[str], length: int) -> set[int]:
     }
 
 
-def digits_of(words: list[str]) -> str:
-    """All digits of all numbers, sorted: equal for two problems with the same numbers, however they are set."""
-    return "".join(sorted(digit for word in words if word[0].isdigit() for digit in word))
+def numbers_of(words: list[str]) -> list[str]:
+    """The numbers among the words, in their order."""
+    return [word for word in words if word[0].isdigit()]
 
 
 def figure_digits(text: str) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import overload
 
 import numpy as np
@@ -19,33 +18,14 @@ from numpy.typing import NDArray
 from dapo.data.config import SourceConfig
 from dapo.data.contents import look_at_answer
 from dapo.data.integers import comparable
-from dapo.data.layouts import Layout, choose_layout
 from dapo.data.normal import text_key
-from dapo.data.records import Record, Unreadable
-from dapo.data.rows import RawRow, RowFile, Values, open_path
-from dapo.data.templates import apply_template
+from dapo.data.opening import OpenedSource, ScannedRow, open_rows, scan_rows, to_problem
+from dapo.data.records import Origin, Record, Unreadable
+from dapo.data.rows import Values
 from dapo.errors import DataError
-from dapo.types import Message, Problem
+from dapo.types import Problem
 
 _SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedSource:
-    """The files of a source and what their columns mean."""
-
-    config: SourceConfig
-    files: tuple[RowFile, ...]
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedRow:
-    """A row on its way through: which file, what stands there, and how the layout reads it."""
-
-    file: int
-    raw: RawRow
-    record: Record | Unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,49 +56,6 @@ class Loaded:
         return "; ".join(parts)
 
 
-def open_rows(config: SourceConfig) -> OpenedSource:
-    """Find the files of a source and tell their layout. Raises DataError."""
-    path = Path(config.path).expanduser()
-    if config.reader == "hub" or (config.reader == "auto" and not path.exists() and _may_be_hub_id(config.path)):
-        from dapo.data.hub import open_hub
-
-        files = open_hub(config)
-    elif not path.exists():
-        raise DataError(f"{config.path} does not exist (looked for {path.absolute()}); correct the path")
-    else:
-        files = open_path(path)
-    first = next((row.values for file in files for row in file.scan() if row.fault is None), None)
-    if first is None:
-        raise DataError(f"{config.path} has no row that can be read; give a file with at least one")
-    return OpenedSource(config=config, files=files, layout=choose_layout(first, config))
-
-
-def scan_rows(source: OpenedSource, columns: frozenset[str] | None = None) -> Iterator[ScannedRow]:
-    """Yield every row in order, in one pass with bounded memory. `columns` limits what is read, where a file can."""
-    row = 0
-    for number, file in enumerate(source.files):
-        for in_file, raw in enumerate(file.scan(columns)):
-            name = f"{file.path.stem}-{in_file}"
-            if raw.fault is not None:
-                record: Record | Unreadable = Unreadable(row=row, id=name, reason=raw.fault)
-            else:
-                record = source.layout.record(raw.values, row, name)
-            yield ScannedRow(file=number, raw=raw, record=record)
-            row += 1
-
-
-def scan_records(config: SourceConfig) -> Iterator[Record | Unreadable]:
-    """Yield every row of a source as a record, in order. Raises DataError if the source cannot be opened."""
-    return (scanned.record for scanned in scan_rows(open_rows(config)))
-
-
-def to_problem(record: Record, answer: str, config: SourceConfig, name: str | None = None) -> Problem:
-    """Make a problem of a row: the last message in the source's template, everything else as it is."""
-    *before, last = record.messages
-    asked = Message(role=last.role, content=apply_template(last.content, config.template))
-    return Problem(id=name or record.id, messages=(*before, asked), answer=answer, info=record.info)
-
-
 def open_problems(config: SourceConfig) -> ProblemSet:
     """Open a source as a sequence of problems; one pass checks every row, and rows are read again when asked for.
 
@@ -132,11 +69,11 @@ def open_problems(config: SourceConfig) -> ProblemSet:
         if config.limit is not None and not config.unique and len(census.rows) >= config.limit:
             break
     kept = census.finish(source)
-    stores = []
-    for number, file in enumerate(source.files):
-        stores.append(file.store(census.positions_in(number, kept)))
     return ProblemSet(
-        source=source, stores=stores, rows=census.kept_rows(kept), loaded=census.loaded(source, len(kept))
+        source=source,
+        stores=[file.store(census.positions_in(number, kept)) for number, file in enumerate(source.files)],
+        rows=census.kept_rows(kept),
+        loaded=census.loaded(source, len(kept)),
     )
 
 
@@ -193,8 +130,8 @@ class ProblemSet(Sequence[Problem]):
         number = int(np.searchsorted(self._ends, place, side="right"))
         begin = int(self._ends[number - 1]) if number else 0
         row = int(self._rows[place])
-        default_id = f"{self._source.files[number].path.stem}-{row}"
-        record = self._source.layout.record(self._stores[number][place - begin], row, default_id)
+        name = f"{self._source.files[number].path.stem}-{row}"
+        record = self._source.layout.record(self._stores[number][place - begin], row, name)
         if isinstance(record, Unreadable):
             raise DataError(f"{self._source.config.path}: row {row} has changed since it was opened: {record.reason}")
         return record
@@ -298,11 +235,13 @@ class _Census:
         return kept
 
     def positions_in(self, file: int, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the kept rows of one file stand in it."""
         files = np.frombuffer(self._files, dtype=np.int32)[kept]
-        positions: NDArray[np.int64] = np.frombuffer(self._positions, dtype=np.int64)[kept]
-        return positions[files == file]
+        positions: NDArray[np.int64] = np.frombuffer(self._positions, dtype=np.int64)[kept][files == file]
+        return positions
 
     def kept_rows(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The source rows of the kept places."""
         rows: NDArray[np.int64] = np.frombuffer(self.rows, dtype=np.int64)[kept]
         return rows
 
@@ -326,22 +265,12 @@ class _Census:
 def _fault(record: Record, answer: str | None, notes: tuple[str, ...]) -> str | None:
     if not record.text.strip():
         return "its prompt is empty"
-    if answer is None or record.answer.origin.value == "other":
-        return (
-            "it has no answer"
-            if answer is None
-            else f"its answer is neither text nor a number: {record.answer.text[:40]}"
-        )
-    if record.answer.origin.value == "float" and notes:
-        return notes[0]
-    return None
+    if answer is None:
+        return "it has no answer"
+    if record.answer.origin is Origin.OTHER:
+        return f"its answer is neither text nor a number: {record.answer.text[:40]}"
+    return notes[0] if record.answer.origin is Origin.FLOAT and notes else None
 
 
 def _mark(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _may_be_hub_id(path: str) -> bool:
-    parts = path.split("/")
-    known_ending = Path(path).suffix.lower() in (".jsonl", ".json", ".parquet", ".csv", ".gz")
-    return len(parts) == 2 and all(parts) and not known_ending and not path.startswith((".", "~"))

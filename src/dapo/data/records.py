@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from dapo.data.rows import FloatText, IntegerText
+from dapo.data.rows import FloatText, IntegerText, Values, plain
 from dapo.types import Message
 
 
@@ -32,13 +31,20 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One row. `row` counts from 0 over the files in order; `info` holds the columns that are neither prompt nor answer."""
+    """One row. `row` counts from 0 over the files in order. `values` is the row as it stands, `used` its columns that
+    hold the prompt and the answer."""
 
     row: int
     id: str
     messages: tuple[Message, ...]
     answer: Answer
-    info: Mapping[str, Any]
+    values: Values
+    used: frozenset[str]
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The other columns, their numbers as Python's."""
+        return {name: plain(value) for name, value in self.values.items() if name not in self.used}
 
     @property
     def text(self) -> str:

@@ -1,7 +1,7 @@
 """Near duplicates, found exactly: every pair above the threshold and no other, without comparing every pair.
 
-Two problems are compared only if all digits of all their numbers agree: problems that differ in a number alone are
-different problems, and most templates differ in nothing else. In a group with the same digits, a pair with Jaccard
+Two problems are compared only if their numbers agree: problems that differ in a number alone are different problems,
+and most templates differ in nothing else. In a group with the same digits, a pair with Jaccard
 similarity t or more must share one of the rarest words of both (the first n - ceil(t n) + 1 of n in the order of
 rarity: Chaudhuri et al. 2006, Bayardo et al. 2007), so an index of those is enough.
 """
@@ -14,17 +14,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dapo.data.normal import as_array, digits_of, figure_digits, runs, tokens
+from dapo.data.normal import as_array, figure_digits, numbers_of, runs, tokens
 
 _LEAST_RUNS = 5  # fewer word pairs than this say too little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sketch:
-    """What a problem is compared by: its digits, those of its drawings, and its pairs of neighbouring words."""
+    """What a problem is compared by: its numbers, the digits of its drawings, and its pairs of neighbouring words."""
 
     digits: str
+    """All digits, sorted."""
+    numbers: str
+    """All numbers, sorted."""
+    sequence: str
+    """All digits, in their order."""
     figure: str
+    """The digits of the drawings, sorted."""
     pairs: array[int]
 
 
@@ -37,16 +43,25 @@ class Similar:
     similarity: float
 
 
-def sketch(text: str) -> Sketch:
-    """Sketch a problem; about half a kilobyte."""
-    words = tokens(text)
-    return Sketch(digits=digits_of(words), figure=figure_digits(text), pairs=as_array(runs(words, 2)))
+def sketch(text: str, words: list[str] | None = None) -> Sketch:
+    """Sketch a problem; about half a kilobyte. `words` are the text's tokens, if they are at hand."""
+    words = tokens(text) if words is None else words
+    numbers = numbers_of(words)
+    sequence = "".join(numbers)
+    return Sketch(
+        digits="".join(sorted(sequence)),
+        numbers=" ".join(sorted(numbers)),
+        sequence=sequence,
+        figure=figure_digits(text),
+        pairs=as_array(runs(words, 2)),
+    )
 
 
 def similar_pairs(sketches: Sequence[Sketch], threshold: float) -> list[Similar]:
-    """Return every pair with the same digits and a Jaccard similarity of `threshold` or more, by its second place.
+    """Return every pair with the same numbers and a Jaccard similarity of `threshold` or more, by its second place.
 
-    Where both have drawings, the digits of the drawings must agree as well.
+    The same numbers: in any order, or the same digits in the same order (1,000 and 1000). Where both have drawings, the
+    digits of the drawings must agree as well.
     """
     groups: dict[str, list[int]] = defaultdict(list)
     for place, one in enumerate(sketches):
@@ -78,10 +93,15 @@ def _verified(
         theirs = sets[other]
         if min(len(mine), len(theirs)) < threshold * max(len(mine), len(theirs)):
             continue
-        one, two = sketches[place].figure, sketches[other].figure
-        if one and two and one != two:
+        if not _same_numbers(sketches[place], sketches[other]):
             continue
         common = len(mine & theirs)
         similarity = common / (len(mine) + len(theirs) - common)
         if similarity >= threshold:
             yield Similar(first=other, second=place, similarity=similarity)
+
+
+def _same_numbers(one: Sketch, two: Sketch) -> bool:
+    if one.figure and two.figure and one.figure != two.figure:
+        return False
+    return one.numbers == two.numbers or one.sequence == two.sequence

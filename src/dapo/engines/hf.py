@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,8 @@ class HFEngine:
 
     def __init__(self, model: PreTrainedModel, renderer: Renderer, *, max_rows: int) -> None:
         self._model = model
+        # `generate` mixes the model's own settings into ours: a penalty on repetition would draw from another policy.
+        self._model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
         self._renderer = renderer
         self._max_rows = max_rows
         self._version = 0
@@ -81,8 +84,8 @@ class HFEngine:
         wanted = len(prompt.token_ids) + sampling.max_tokens
         if limit is not None and wanted > limit:
             raise EngineError(
-                f"The prompt {prompt.problem.id} of {len(prompt.token_ids)} tokens and {sampling.max_tokens} new ones are "
-                f"{wanted} positions, and the model has {limit}. Shorten the prompt or lower batch.max_tokens."
+                f"The prompt {prompt.problem.id} of {len(prompt.token_ids)} tokens and {sampling.max_tokens} new ones "
+                f"are {wanted} positions, and the model has {limit}. Shorten the prompt or lower batch.max_tokens."
             )
 
     async def _work(self) -> None:
@@ -92,9 +95,7 @@ class HFEngine:
             try:
                 async with self._is_busy:
                     groups = await asyncio.to_thread(self._generate, chosen)
-            except (RuntimeError, ValueError, IndexError, MemoryError) as error:
-                failure = EngineError(f"Generation failed: {type(error).__name__}: {error}")
-                failure.__cause__ = error
+            except EngineError as failure:
                 for request in chosen:
                     if not request.answer.done():
                         request.answer.set_exception(failure)
@@ -115,8 +116,15 @@ class HFEngine:
             chosen.append(self._waiting.pop(0))
         return chosen
 
-    @torch.inference_mode()
     def _generate(self, requests: Sequence[_Request]) -> list[RolloutGroup]:
+        """Make the replies. Whatever goes wrong is an EngineError: nobody may wait for an answer that never comes."""
+        try:
+            return self._replies(requests)
+        except Exception as error:
+            raise EngineError(f"Generation failed: {type(error).__name__}: {error}") from error
+
+    @torch.inference_mode()
+    def _replies(self, requests: Sequence[_Request]) -> list[RolloutGroup]:
         if self._cancelled.is_set():
             raise RuntimeError("the engine was closed before it came to this request")
         sampling = requests[0].sampling
@@ -156,20 +164,28 @@ class HFEngine:
         return groups
 
     def _rollout(self, tokens: list[int], logprobs: list[float], sampling: Sampling) -> Rollout:
-        end = next((place + 1 for place, token in enumerate(tokens) if token in self._renderer.end_tokens), None)
-        finish = Finish.LENGTH if end is None else Finish.STOP
-        length = end if end is not None else len(tokens)
-        text = self._renderer.reply_text(tokens[:length])
-        if end is None and any(stop in text for stop in sampling.stop):
-            finish = Finish.STOP
+        length, finish = self._ending(tokens, sampling.stop)
         return Rollout(
             token_ids=tuple(tokens[:length]),
             mask=(True,) * length,
             logprobs=tuple(logprobs[:length]),
-            text=text,
+            text=self._renderer.reply_text(tokens[:length]),
             finish=finish,
             policy_version=self._version,
         )
+
+    def _ending(self, tokens: list[int], stop: Sequence[str]) -> tuple[int, Finish]:
+        """How many of a row's tokens were drawn, and what ended it; after a stop, `generate` pads with end tokens."""
+
+        def has_stopped(length: int) -> bool:
+            text = self._renderer.reply_text(tokens[:length])
+            return any(string in text for string in stop)
+
+        end = next((place + 1 for place, token in enumerate(tokens) if token in self._renderer.end_tokens), None)
+        length = end if end is not None else len(tokens)
+        if stop and has_stopped(length):
+            return 1 + bisect_left(range(1, length), True, key=has_stopped), Finish.STOP
+        return length, Finish.STOP if end is not None else Finish.LENGTH
 
 
 class _Sampler(LogitsProcessor):

@@ -37,22 +37,33 @@ def group_normalised(rewards_B: Tensor, group_B: Tensor, counted_B: Tensor | Non
     squares_B = torch.where(usable_B, centred_B.square(), torch.zeros_like(centred_B))
     mean_square_B, _ = group_means(squares_B, group_B, usable_B)
     variance_B = mean_square_B * count_B / (count_B - 1).clamp(min=1)
-    std_B = variance_B.sqrt()
-    # Equality is decided on the rewards and not on the rounding error that is left of them after the mean is taken.
-    tolerance_B = 1e-7 * torch.where(usable_B, rewards_B, torch.zeros_like(rewards_B)).abs().max().clamp(min=1.0)
-    informative_B = (count_B > 1) & (std_B > tolerance_B)
-    return torch.where(informative_B, centred_B / (std_B + EPSILON), torch.zeros_like(centred_B))
+    return centred_B / (variance_B.sqrt() + EPSILON)
 
 
 def group_centred(rewards_B: Tensor, group_B: Tensor, counted_B: Tensor | None = None) -> Tensor:
     """R - mean within the group, [B]. Source: Dr. GRPO, arXiv 2503.20783, section 3.2."""
-    centred_B, count_B, _ = _centred(rewards_B, group_B, counted_B)
-    return torch.where(count_B > 1, centred_B, torch.zeros_like(centred_B))
+    return _centred(rewards_B, group_B, counted_B)[0]
 
 
 def _centred(rewards_B: Tensor, group_B: Tensor, counted_B: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """R - mean, or 0 in a group without a comparison; the number of usable rows of the row's group; the usable rows."""
     finite_B = torch.isfinite(rewards_B)
     usable_B = finite_B if counted_B is None else finite_B & counted_B
     mean_B, count_B = group_means(rewards_B, group_B, usable_B)
-    centred_B = torch.where(finite_B, rewards_B - mean_B, torch.zeros_like(rewards_B))
-    return centred_B, count_B, usable_B
+    compares_B = finite_B & _rewards_differ(rewards_B, group_B, usable_B)
+    return torch.where(compares_B, rewards_B - mean_B, torch.zeros_like(rewards_B)), count_B, usable_B
+
+
+def _rewards_differ(rewards_B: Tensor, group_B: Tensor, usable_B: Tensor) -> Tensor:
+    """Whether the usable rewards of each row's group differ, [B].
+
+    Decided on the rewards themselves: what is left of equal ones after their mean is taken is a rounding error, and
+    divided by a deviation that is a rounding error too it would pass for an advantage.
+    """
+    num_groups = int(group_B.max()) + 1 if group_B.numel() else 0
+    infinite_B = torch.full_like(rewards_B, torch.inf)
+    lowest = rewards_B.new_full((num_groups,), torch.inf)
+    highest = rewards_B.new_full((num_groups,), -torch.inf)
+    lowest.scatter_reduce_(0, group_B, torch.where(usable_B, rewards_B, infinite_B), "amin")
+    highest.scatter_reduce_(0, group_B, torch.where(usable_B, rewards_B, -infinite_B), "amax")
+    return (highest > lowest)[group_B]

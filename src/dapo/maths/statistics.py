@@ -31,7 +31,8 @@ def wilson(successes: float, trials: int) -> Interval:
     spread = Z_95**2 / trials
     centre = (share + spread / 2) / (1 + spread)
     half = Z_95 / (1 + spread) * math.sqrt(share * (1 - share) / trials + spread / (4 * trials))
-    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+    # At 0 and at 1 a bound is the share itself, and rounding would put it a hair past it.
+    return Interval(share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)))
 
 
 def mean_over_problems(scores: Sequence[float], *, seed: int = 0, resamples: int = 10_000) -> Interval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -78,9 +79,19 @@ def open_renderer(config: ModelConfig) -> Renderer:
 
 
 def load_model(config: ModelConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Load the model on its device in evaluation mode (no dropout: a ratio compares like with like)."""
+    """Load the model on its device in evaluation mode (no dropout: a ratio compares like with like).
+
+    Raises ModelError, also for a file that lacks some of the weights: transformers would put random numbers there.
+    """
     source = resolve_source(config)
-    model: PreTrainedModel = _from_pretrained(AutoModelForCausalLM, source, dtype=dtype)
+    model: PreTrainedModel
+    model, report = _from_pretrained(AutoModelForCausalLM, source, dtype=dtype, output_loading_info=True)
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"The files of {config.path} lack {len(missing)} of the weights that its config.json asks for, "
+            f"{', '.join(missing[:3])} among them. Fetch or save the model again."
+        )
     model.train(False)
     placed: PreTrainedModel = model.to(pick_device(config.device))  # type: ignore[arg-type]
     return placed
@@ -113,7 +124,7 @@ def _from_pretrained(kind: Any, source: ModelSource, **settings: Any) -> Any:
         return kind.from_pretrained(
             source.name, revision=source.revision, trust_remote_code=source.trust_remote_code, **settings
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ModelError(
             f"{kind.__name__} could not read {source.name}: {reason} Check the name and the files, and the network "

@@ -36,6 +36,8 @@ def save_checkpoint(
 
     Raises RunError if the disk does not take it; older checkpoints are untouched then.
     """
+    from safetensors import SafetensorError  # what a full disk is to it; no OSError
+
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"step-{progress.step:06d}"
     if target.exists():
@@ -49,7 +51,7 @@ def save_checkpoint(
         write_atomically(aside / _PROGRESS, (json.dumps(asdict(progress)) + "\n").encode())
         sync_tree(aside)
         os.replace(aside, target)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise RunError(
             f"The checkpoint {target} could not be written: {error}. Older checkpoints are as they were. Make room "

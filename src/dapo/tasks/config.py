@@ -78,8 +78,9 @@ class JsonlConfig(Frozen):
     """The column with the answer: text or an integer."""
     id_column: str = "id"
     """The column with a name for the problem; a row without it is named by its line."""
-    match: Literal["integer", "exact"] = "integer"
-    """How a reply is compared with the answer: the integer it ends on, or its whole text."""
+    match: Literal["integer", "exact"] | None = None
+    """How a reply is compared with the answer: `integer`, the integer it ends on, or `exact`, its whole text. None:
+    `integer`, unless `reward` scores."""
     reward: str | None = None
     """Your own function to score with instead, as `my.module:function`."""
     system: str | None = None
@@ -87,7 +88,7 @@ class JsonlConfig(Frozen):
 
     @model_validator(mode="after")
     def _one_choice_each(self) -> JsonlConfig:
-        if self.reward is not None and "match" in self.model_fields_set:
+        if self.reward is not None and self.match is not None:
             raise ValueError(
                 f"match = {self.match!r} and reward = {self.reward!r} both say how a reply is scored; keep one of them"
             )

@@ -53,7 +53,7 @@ class Format:
             prompt_column=config.prompt_column,
             answer_column=config.answer_column,
             id_column=config.id_column,
-            integer_answers=config.match == "integer" and config.reward is None,
+            integer_answers=config.match != "exact" and config.reward is None,
             system=config.system,
         )
 

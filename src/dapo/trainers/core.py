@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dapo.algorithms.value import OLD_LOGPROBS, Loss
-from dapo.batching import micro_batches, select_rows
+from dapo.batching import select_rows
 from dapo.maths.logprobs import kl_k3
 from dapo.models.weights import copy_weights
-from dapo.trainers.forward import Forward, reply_logprobs
+from dapo.trainers.forward import ReplyLogprobs, pick_forward, why_not_packed
+from dapo.trainers.precision import ComputeCopy
 from dapo.trainers.state import load_trainer_state, save_trainer_state
 from dapo.types import Batch, Columns, Mean, Minibatch, Peak, Stat, TokenLoss, Total, Update, Weights, merge_stats
 
@@ -57,6 +58,9 @@ class LocalTrainer:
         self._precision = precision
         self._micro_batch_tokens = micro_batch_tokens
         self._updates = 0
+        obstacle = why_not_packed(model)
+        self._compute = ComputeCopy(model, precision)
+        self._forward = pick_forward(self._compute.model, obstacle)
         self._optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=settings.learning_rate,
@@ -84,10 +88,13 @@ class LocalTrainer:
         if OLD_LOGPROBS not in needs:
             return {}
         old_BT = torch.zeros_like(batch.sampled_logprobs_BT)
-        for rows in micro_batches(batch.prompt_ids, batch.lengths_B, self._micro_batch_tokens):
+        for rows in self._micro_batches(batch):
             width = int(batch.lengths_B[rows].max())
             forward = self._forward(
-                tuple(batch.prompt_ids[row] for row in rows), batch.tokens_BT[rows, :width], batch.lengths_B[rows]
+                tuple(batch.prompt_ids[row] for row in rows),
+                batch.tokens_BT[rows, :width],
+                batch.lengths_B[rows],
+                self._temperature,
             )
             old_BT[rows, :width] = forward.logprobs_BT.cpu()
         return {OLD_LOGPROBS: old_BT}
@@ -96,7 +103,7 @@ class LocalTrainer:
         """Make one optimizer step: the sum of weight_BT * loss_BT over all micro-batches, then AdamW."""
         self._optimizer.zero_grad(set_to_none=True)
         stats: dict[str, Stat] = {}
-        for rows in micro_batches(minibatch.prompt_ids, minibatch.lengths_B, self._micro_batch_tokens):
+        for rows in self._micro_batches(minibatch):
             stats = merge_stats(stats, self._backward(select_rows(minibatch, rows)))
         loss = stats.pop("optim/loss")
         rate = self._settings.rate(self._updates)
@@ -104,6 +111,7 @@ class LocalTrainer:
             group["lr"] = rate
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.max_grad_norm)
         self._optimizer.step()
+        self._compute.refresh()
         self._optimizer.zero_grad(set_to_none=True)
         self._updates += 1
         stats["optim/loss"] = Mean(total=loss.value, count=1)
@@ -115,7 +123,7 @@ class LocalTrainer:
     def gradient(self, minibatch: Minibatch) -> Mapping[str, Tensor]:
         """The gradient that `step` would use, before it is clipped, by parameter name; nothing is updated."""
         self._optimizer.zero_grad(set_to_none=True)
-        for rows in micro_batches(minibatch.prompt_ids, minibatch.lengths_B, self._micro_batch_tokens):
+        for rows in self._micro_batches(minibatch):
             self._backward(select_rows(minibatch, rows))
         found = {
             name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
@@ -136,19 +144,18 @@ class LocalTrainer:
     def restore(self, folder: Path) -> None:
         """Take back policy, optimizer state and counters."""
         copy_weights(self._model, folder, what=f"The checkpoint {folder}")
+        self._compute.refresh()
         self._updates = load_trainer_state(folder / "trainer", self._model, self._optimizer)
 
     def close(self) -> None:
         """Drop gradients; the model is freed with the trainer."""
         self._optimizer.zero_grad(set_to_none=True)
 
-    def _forward(self, prompt_ids: tuple[tuple[int, ...], ...], tokens_BT: Tensor, lengths_B: Tensor) -> Forward:
-        device = self._model.device
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._precision is torch.bfloat16):
-            return reply_logprobs(self._model, prompt_ids, tokens_BT, lengths_B, temperature=self._temperature)
+    def _micro_batches(self, rows: Batch | Minibatch) -> list[list[int]]:
+        return self._forward.micro_batches(rows.prompt_ids, rows.lengths_B, self._micro_batch_tokens)
 
     def _backward(self, micro: Minibatch) -> dict[str, Stat]:
-        forward = self._forward(micro.prompt_ids, micro.tokens_BT, micro.lengths_B)
+        forward = self._forward(micro.prompt_ids, micro.tokens_BT, micro.lengths_B, self._temperature)
         device = forward.logprobs_BT.device
         columns = {name: column.to(device) for name, column in micro.columns.items()}
         trained_BT, weight_BT = micro.trained_BT.to(device), micro.weight_BT.to(device)
@@ -166,7 +173,7 @@ class LocalTrainer:
 
 
 @torch.no_grad()
-def watch(token_loss: TokenLoss, forward: Forward, trained_BT: Tensor) -> dict[str, Stat]:
+def watch(token_loss: TokenLoss, forward: ReplyLogprobs, trained_BT: Tensor) -> dict[str, Stat]:
     """Measure what is watched, over the tokens that train and no others."""
     count = float(trained_BT.sum())
     means = {

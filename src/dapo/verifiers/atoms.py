@@ -47,10 +47,14 @@ _BAR_END = re.compile(r"\||\\(?:rvert|vert|mid)(?![A-Za-z])|\\\|")
 _ROUNDED = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
 _FRACTIONS = frozenset({"frac", "dfrac", "tfrac", "cfrac", "nicefrac", "sfrac"})
 _BINOMIALS = frozenset({"binom", "dbinom", "tbinom"})
-_TEXT_NAMES = frozenset({"text", "mbox", "hbox", "textrm", "textnormal", "textbf", "textit", "textsf", "texttt", "emph"})
+_TEXT_NAMES = frozenset(
+    {"text", "mbox", "hbox", "textrm", "textnormal", "textbf", "textit", "textsf", "texttt", "emph"}
+)
 _MATRIX = re.compile(r"\{\s?([pbBvV]?matrix|smallmatrix|array)\s?\}(?:\s?\{[^{}]{0,20}\})?")
 _ROW_END = re.compile(r"\\\\(?:\[[^\]]{0,10}\])?")
-_ENDS_ARGUMENT = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)(?![A-Za-z])|(?:sin|cos|tan|cot|ln|log)\b")
+_ENDS_ARGUMENT = re.compile(
+    r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)(?![A-Za-z])|(?:sin|cos|tan|cot|ln|log)\b"
+)
 _TOKEN = re.compile(r"\d|[A-Za-z]")
 _BASE_WORDS = {"binary": 2, "octal": 8, "hex": 16}
 
@@ -59,7 +63,9 @@ def starts_here(cursor: Cursor) -> bool:
     """Whether a factor could stand here without a sign of multiplication before it."""
     cursor.blank()
     sign = cursor.text[cursor.position : cursor.position + 1]
-    if sign.isdigit() or sign in {"(", "{"}:
+    if sign == "(":
+        return not cursor.sees(signs.REMARK)
+    if sign.isdigit() or sign == "{":
         return True
     if sign == "|":
         return cursor.bars == 0
@@ -91,6 +97,11 @@ def _command_starts_factor(cursor: Cursor) -> bool:
 
 def atom(cursor: Cursor, grammar: Grammar) -> Node:
     """Read one atom. Raises NotMathematics where none stands."""
+    with cursor.deeper():
+        return _atom(cursor, grammar)
+
+
+def _atom(cursor: Cursor, grammar: Grammar) -> Node:
     cursor.blank()
     sign = cursor.text[cursor.position : cursor.position + 1]
     if sign.isdigit() or sign == ".":
@@ -381,7 +392,7 @@ def unit_words(cursor: Cursor) -> list[str]:
         else:
             cursor.position = start
             break
-        if any(sign.isdigit() for sign in re.sub(r"\^\s?\{?-?\d\}?", "", content)):
+        if any(sign.isdigit() for sign in re.sub(r"\^\s?\{?-?\d\}?", "", content)) or number_from_words(content):
             cursor.position = start
             break
         if (power := cursor.take(signs.UNIT_POWER)) is not None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-BOX = r"\\boxed|\\fbox|\x08oxed|(?<![A-Za-z\\\x08])boxed(?=\s?\{)"
-"""Pattern of a box's name; `\\x08oxed` is what remains of it where a string escape ate `\\b`."""
-
 _OPENING = re.compile(r"\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _WITHOUT_BRACES = re.compile(

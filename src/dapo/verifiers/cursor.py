@@ -10,7 +10,8 @@ from dapo.verifiers import signs
 from dapo.verifiers.boxes import closing_brace
 from dapo.verifiers.vocabulary import COMMON_WORDS, CONSTANTS, FUNCTION_SPELLINGS, FUNCTIONS, UNITS
 
-MAX_DEPTH = 32
+MAX_DEPTH = 64
+MAX_DIVISIONS = 100
 _CLOSING = re.compile(r"[)\]}|]|\\[}|]|\\(?:rangle|rfloor|rceil|rvert|rbrace|vert|end)(?![A-Za-z])")
 _LETTER_FUNCTIONS = ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log")
 
@@ -32,6 +33,7 @@ class Cursor:
         self.depth = depth
         self.brackets = brackets
         self.bars = 0
+        self.divisions = 0
 
     def blank(self) -> bool:
         """Pass over what means nothing; returns whether anything was passed."""
@@ -42,7 +44,7 @@ class Cursor:
         return True
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Pass over blanks and the pattern; None, and nothing moves but over the blanks, where it does not stand here."""
+        """Pass over blanks and the pattern; None where it does not stand here."""
         self.blank()
         match = pattern.match(self.text, self.position)
         if match is not None:
@@ -102,8 +104,14 @@ class Cursor:
         yield
         self.depth -= 1
 
+    def count_division(self) -> None:
+        """Count a sign of division: each makes the tree one level deeper. Raises NotMathematics beyond the limit."""
+        self.divisions += 1
+        if self.divisions > MAX_DIVISIONS:
+            raise NotMathematics(f"the answer divides more than {MAX_DIVISIONS} times")
+
     def letters(self) -> str | None:
-        """The name at the start of the letters that stand here: a function, a constant or one variable; None for a word."""
+        """The name that the letters here begin with: a function, a constant or one variable; None for a word."""
         match = signs.LETTERS.match(self.text, self.position)
         return None if match is None else first_name(match[0])
 

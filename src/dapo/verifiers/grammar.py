@@ -19,6 +19,8 @@ __all__ = ["MAX_LENGTH", "NeedsLibrary", "NotMathematics", "parse"]
 
 MAX_LENGTH = 10_000
 """Longer answers are compared sign by sign or as digits, but not as mathematics."""
+MAX_SIGNS_BEHIND = 8
+"""Powers, factorials and the like behind one value."""
 
 
 def parse(text: str) -> Node:
@@ -45,7 +47,9 @@ def _listing(cursor: Cursor) -> Node:
         joiners: set[str] = set()
         while (match := cursor.take(signs.JOINER)) is not None:
             words = match[0]
-            joiners.add("or" if "or" in words or "vee" in words else "and" if "nd" in words or "wedge" in words else ",")
+            joiners.add(
+                "or" if "or" in words or "vee" in words else "and" if "nd" in words or "wedge" in words else ","
+            )
             items.append(_item(cursor))
         if len(items) == 1:
             return items[0]
@@ -81,7 +85,7 @@ def _ratio(cursor: Cursor, first: Node) -> Node:
 
 
 def _words_alone(cursor: Cursor) -> Node | None:
-    """An item of words only; a number in words is that number. None, and nothing moves, where mathematics stands here."""
+    """An item of words only; a number in words is that number. None where mathematics stands here."""
     cursor.blank()
     start = cursor.position
     words = atoms.text_words(cursor)
@@ -91,7 +95,9 @@ def _words_alone(cursor: Cursor) -> Node | None:
             return None
         words = match[0]
         if number_from_words(words) is None:
-            words = words[: min((at for at in (words.find(f" {name} ") for name in JOINING_WORDS) if at > 0), default=None)]
+            words = words[
+                : min((at for at in (words.find(f" {name} ") for name in JOINING_WORDS) if at > 0), default=None)
+            ]
         cursor.position += len(words)
     number = number_from_words(words)
     ends = cursor.at_end() or cursor.at_closing() or cursor.sees(signs.JOINER)
@@ -169,8 +175,8 @@ def _sum(cursor: Cursor) -> Node:
     """Terms between + and -."""
     terms = [_first_term(cursor)]
     while True:
-        if cursor.take(signs.PLUS_MINUS):
-            terms.append(Apply("pm", (_product(cursor),)))
+        if (either := cursor.take(signs.PLUS_MINUS)) is not None:
+            terms.append(Apply("mp" if "mp" in either[0] else "pm", (_product(cursor),)))
         elif cursor.take(signs.PLUS):
             terms.append(_signed(cursor, _product))
         elif cursor.take(signs.MINUS):
@@ -189,30 +195,35 @@ def _first_term(cursor: Cursor) -> Node:
 
 
 def _product(cursor: Cursor) -> Node:
-    """Factors between signs of multiplication and division, or side by side."""
-    node = _factor(cursor)
+    """Factors between signs of multiplication and division, or side by side; a product is flat, however long."""
+    factors = [_factor(cursor)]
     while True:
         if cursor.take(signs.TIMES):
-            node = Apply("mul", (node, _signed(cursor, _factor)))
+            factors.append(_signed(cursor, _factor))
         elif cursor.take(signs.DIVIDE):
-            node = Apply("div", (node, _signed(cursor, _factor)))
+            cursor.count_division()
+            factors = [Apply("div", (_multiplied(factors), _signed(cursor, _factor)))]
         elif atoms.starts_here(cursor):
-            node = _side_by_side(cursor, node)
+            factors[-1:] = _side_by_side(cursor, factors[-1])
         else:
-            return node
+            return _multiplied(factors)
 
 
-def _side_by_side(cursor: Cursor, left: Node) -> Node:
+def _multiplied(factors: list[Node]) -> Node:
+    return factors[0] if len(factors) == 1 else Apply("mul", tuple(factors))
+
+
+def _side_by_side(cursor: Cursor, left: Node) -> list[Node]:
     """`2x` is a product; `1 1/2` and `1\\frac{1}{2}` are mixed numbers; `3 4` is nothing."""
     if cursor.at_digit():
         numerator = _factor(cursor)
         if cursor.take(signs.DIVIDE):
             part = Apply("div", (numerator, _factor(cursor)))
             if _is_mixed(left, part):
-                return Apply("add", (left, part))
+                return [Apply("add", (left, part))]
         raise NotMathematics("two numbers stand side by side")
     right = _factor(cursor)
-    return Apply("add" if _is_mixed(left, right) else "mul", (left, right))
+    return [Apply("add", (left, right))] if _is_mixed(left, right) else [left, right]
 
 
 def _is_mixed(left: Node, right: Node) -> bool:
@@ -227,7 +238,7 @@ def _factor(cursor: Cursor) -> Node:
     """An atom with its powers, factorials, percent and degree signs."""
     with cursor.deeper():
         node = atoms.atom(cursor, _GRAMMAR)
-        while True:
+        for _ in range(MAX_SIGNS_BEHIND):
             if cursor.take(signs.DEGREE):
                 node = Quantity(node, "deg")
             elif cursor.take(signs.POWER):
@@ -240,6 +251,7 @@ def _factor(cursor: Cursor) -> Node:
                 node = Quantity(node, currency[0].strip("\\"))
             else:
                 return node
+        raise NotMathematics("too many signs stand behind one value")
 
 
 def _exponent(cursor: Cursor) -> Node:

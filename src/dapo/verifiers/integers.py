@@ -17,7 +17,7 @@ _NUMBER = re.compile(
       |(?P<whole>\d*))
     (?:\.(?P<fraction>\d*))?
     (?:[eE](?P<exponent>[+-]?\d{{1,9}})
-      |\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*(?:\{{\s*(?P<braced>[+-]?\s*\d{{1,9}})\s*\}}|(?P<power>-?\d{{1,9}})))?
+      |\s*(?:\\times|\\cdot|\*|[xX])\s*10\s*\^\s*(?:\{{\s*(?P<braced>[+-]?\s*\d{{1,9}})\s*\}}|(?P<power>-?\d{{1,9}})))?
     """,
     re.VERBOSE,
 )
@@ -45,10 +45,13 @@ class DecimalNumber:
 
 
 def read_number(text: str) -> DecimalNumber | None:
-    """Read a text that is one decimal number and nothing else: `-3`, `042`, `1,234`, `1000.0`, `1.5e-3`, `6 \\times 10^{3}`.
+    """Read a text that is one decimal number: `-3`, `042`, `1,234`, `1000.0`, `1.5e-3`, `6 \\times 10^{3}`.
 
     None for everything else, in particular for lists such as `1,2,3` and for digits that spaces group wrongly.
     """
+    unsigned = text[1:] if text[:1] in {"+", "-"} else text
+    if unsigned.isdecimal() and unsigned.isascii():
+        return _decimal(text[:1] == "-", unsigned, "", 0)
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -59,9 +62,12 @@ def read_number(text: str) -> DecimalNumber | None:
     if not whole and not fraction:
         return None
     power = match["exponent"] or match["braced"] or match["power"] or "0"
+    return _decimal(match["sign"] == "-", whole, fraction, int(power.replace(" ", "")))
+
+
+def _decimal(negative: bool, whole: str, fraction: str, power: int) -> DecimalNumber:
     digits = (whole + fraction).lstrip("0")
     stripped = digits.rstrip("0")
     if not stripped:
         return DecimalNumber(False, "", 0)
-    exponent = len(digits) - len(stripped) - len(fraction) + int(power.replace(" ", ""))
-    return DecimalNumber(match["sign"] == "-", stripped, exponent)
+    return DecimalNumber(negative, stripped, len(digits) - len(stripped) - len(fraction) + power)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from dapo.verifiers.nodes import Apply, Based, Node, Number, Quantity
 
 MAX_BITS = 100_000
 """Numbers beyond this size are not calculated here."""
-MAX_FACTORIAL = 1000
+MAX_FACTORIAL = 3000
 
 
 def rational(node: Node) -> Fraction | None:
@@ -41,33 +41,11 @@ def _bits(value: Fraction) -> int:
 
 
 def _apply(head: str, args: Sequence[Fraction]) -> Fraction | None:
-    match head, *args:
-        case "add", *terms:
-            return _sum(terms)
-        case "neg", value:
-            return -value
-        case "mul", left, right:
-            return left * right
-        case "div", left, right:
-            return left / right if right else None
-        case "pow", base, exponent:
-            return _power(base, exponent)
-        case "root", index, value:
-            return _root(value, index)
-        case "factorial", value:
-            return _factorial(value)
-        case "binom", n, k:
-            return _binomial(n, k)
-        case "abs", value:
-            return abs(value)
-        case "floor", value:
-            return Fraction(math.floor(value))
-        case "ceil", value:
-            return Fraction(math.ceil(value))
-        case ("min" | "max" | "gcd" | "lcm"), *values:
-            return _of_many(head, values)
-        case _:
-            return None
+    if head in _OF_ONE and len(args) == 1:
+        return _OF_ONE[head](args[0])
+    if head in _OF_TWO and len(args) == 2:
+        return _OF_TWO[head](args[0], args[1])
+    return _OF_MANY[head](args) if head in _OF_MANY else None
 
 
 def _sum(terms: Sequence[Fraction]) -> Fraction | None:
@@ -77,6 +55,15 @@ def _sum(terms: Sequence[Fraction]) -> Fraction | None:
         if _bits(total) > MAX_BITS:
             return None
     return total
+
+
+def _product(factors: Sequence[Fraction]) -> Fraction | None:
+    product = Fraction(1)
+    for factor in factors:
+        if _bits(product) + _bits(factor) > MAX_BITS:
+            return None
+        product *= factor
+    return product
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction | None:
@@ -131,12 +118,35 @@ def _binomial(n: Fraction, k: Fraction) -> Fraction | None:
     return Fraction(math.comb(int(n), int(k))) if min(k, n - k) <= MAX_FACTORIAL else None
 
 
-def _of_many(head: str, values: Sequence[Fraction]) -> Fraction | None:
-    if head == "min":
-        return min(values)
-    if head == "max":
-        return max(values)
-    if any(value.denominator != 1 for value in values):
-        return None
-    whole = [value.numerator for value in values]
-    return Fraction(math.gcd(*whole) if head == "gcd" else math.lcm(*whole))
+def _of_integers(whole: Callable[..., int]) -> Callable[[Sequence[Fraction]], Fraction | None]:
+    """A function of integers as one of rational numbers that happen to be integers."""
+
+    def of_rationals(values: Sequence[Fraction]) -> Fraction | None:
+        if any(value.denominator != 1 for value in values):
+            return None
+        return Fraction(whole(*(value.numerator for value in values)))
+
+    return of_rationals
+
+
+_OF_ONE: dict[str, Callable[[Fraction], Fraction | None]] = {
+    "neg": lambda value: -value,
+    "abs": abs,
+    "floor": lambda value: Fraction(math.floor(value)),
+    "ceil": lambda value: Fraction(math.ceil(value)),
+    "factorial": _factorial,
+}
+_OF_TWO: dict[str, Callable[[Fraction, Fraction], Fraction | None]] = {
+    "div": lambda left, right: left / right if right else None,
+    "pow": _power,
+    "root": lambda index, value: _root(value, index),
+    "binom": _binomial,
+}
+_OF_MANY: dict[str, Callable[[Sequence[Fraction]], Fraction | None]] = {
+    "add": _sum,
+    "mul": _product,
+    "min": min,
+    "max": max,
+    "gcd": _of_integers(math.gcd),
+    "lcm": _of_integers(math.lcm),
+}

@@ -56,6 +56,8 @@ def without_end_markers(text: str) -> str:
 
 _TO_LATEX = {
     **dict.fromkeys("−﹣－‐‑‒–—―", "-"),
+    **dict.fromkeys("或", " or "),
+    **dict.fromkeys("和与及", " and "),
     **dict.fromkeys("：﹕︰", ":"),
     **dict.fromkeys("，、﹐", ","),
     **dict.fromkeys("；", ";"),
@@ -119,7 +121,7 @@ _ORDER_OVERRIDES = "\u202d\u202e"
 
 
 def overrides_direction(text: str) -> bool:
-    """Whether the text is shown in another order than it is written in, so that what a reader sees is not what it says."""
+    """Whether the text is shown in another order than it is written in, so that a reader sees what it does not say."""
     return any(sign in text for sign in _ORDER_OVERRIDES)
 
 

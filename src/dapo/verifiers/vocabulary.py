@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp sqrt abs floor ceil gcd lcm min max "
-    "arg Re Im sgn binom".split()
+    _words(
+        "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp sqrt abs floor ceil gcd "
+        "lcm min max arg Re Im sgn binom"
+    )
 )
 FUNCTION_SPELLINGS = {
     "asin": "arcsin",
@@ -19,10 +26,12 @@ FUNCTION_SPELLINGS = {
 CONSTANTS = {"pi": "pi", "infinity": "inf", "infty": "inf", "inf": "inf", "oo": "inf"}
 SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 GREEK = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon "
-    "phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
+    _words(
+        "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho "
+        "sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
+    )
 )
-LIBRARY_COMMANDS = frozenset("sum prod int iint oint lim limsup liminf det partial nabla sup tr operatorname".split())
+LIBRARY_COMMANDS = frozenset(_words("sum prod int iint oint lim limsup liminf det partial nabla sup tr operatorname"))
 """Commands that only the mathematics library reads."""
 
 MULTIPLIERS = {
@@ -38,12 +47,21 @@ MULTIPLIERS = {
 OPERATOR_WORDS = {"plus": "+", "minus": "-", "times": "*", "over": "/"}
 JOINING_WORDS = {"or": "or", "and": "and"}
 
-NOT_UNITS = frozenset(
-    "or and not maybe perhaps possibly wrong incorrect false than more less fewer most least neither nor either unless "
-    "but instead actually wait no plus minus times over squared cubed factorial halves thirds quarters tenths hundredths "
-    "half third to through until except without if also though however otherwise upto excluding including".split()
+ALTERS_VALUE = frozenset(
+    _words(
+        "or not maybe perhaps possibly wrong incorrect false than more less fewer most least neither nor either unless "
+        "no plus minus times over squared cubed factorial halves thirds quarters tenths hundredths without"
+    )
+) | frozenset(MULTIPLIERS)
+"""Words that change, bound or doubt a number that stands in the same sentence."""
+
+NOT_UNITS = ALTERS_VALUE | frozenset(
+    _words(
+        "and but instead actually wait half third to through until except if also though however otherwise excluding "
+        "including so that then next now we must still hence thus therefore because since where which when while"
+    )
 )
-"""Words that change or doubt the number before them, so that it is not the answer alone."""
+"""Words that no unit holds: behind a number they begin something else."""
 
 UNITS = {
     "%": "%",
@@ -56,53 +74,57 @@ UNITS = {
     "rad": "rad",
     "radian": "rad",
     "radians": "rad",
-    **dict.fromkeys("mm millimeter millimeters millimetre millimetres".split(), "mm"),
-    **dict.fromkeys("cm centimeter centimeters centimetre centimetres".split(), "cm"),
-    **dict.fromkeys("m meter meters metre metres".split(), "m"),
-    **dict.fromkeys("km kilometer kilometers kilometre kilometres".split(), "km"),
-    **dict.fromkeys("in inch inches".split(), "in"),
-    **dict.fromkeys("ft foot feet".split(), "ft"),
-    **dict.fromkeys("yd yard yards".split(), "yd"),
-    **dict.fromkeys("mi mile miles".split(), "mi"),
-    **dict.fromkeys("s sec secs second seconds".split(), "s"),
-    **dict.fromkeys("min mins minute minutes".split(), "min"),
-    **dict.fromkeys("h hr hrs hour hours".split(), "h"),
-    **dict.fromkeys("day days".split(), "day"),
-    **dict.fromkeys("week weeks".split(), "week"),
-    **dict.fromkeys("month months".split(), "month"),
-    **dict.fromkeys("year years".split(), "year"),
-    **dict.fromkeys("g gram grams".split(), "g"),
-    **dict.fromkeys("kg kilogram kilograms".split(), "kg"),
-    **dict.fromkeys("mg milligram milligrams".split(), "mg"),
-    **dict.fromkeys("lb lbs pound pounds".split(), "lb"),
-    **dict.fromkeys("oz ounce ounces".split(), "oz"),
-    **dict.fromkeys("L l liter liters litre litres".split(), "L"),
-    **dict.fromkeys("mL ml milliliter milliliters".split(), "mL"),
-    **dict.fromkeys("$ dollar dollars usd".split(), "$"),
-    **dict.fromkeys("¢ cent cents".split(), "cent"),
-    **dict.fromkeys("€ euro euros eur".split(), "€"),
-    **dict.fromkeys("£ gbp".split(), "£"),
-    **dict.fromkeys("mph".split(), "mph"),
-    **dict.fromkeys("kph kmh".split(), "km/h"),
+    **dict.fromkeys(_words("mm millimeter millimeters millimetre millimetres"), "mm"),
+    **dict.fromkeys(_words("cm centimeter centimeters centimetre centimetres"), "cm"),
+    **dict.fromkeys(_words("m meter meters metre metres"), "m"),
+    **dict.fromkeys(_words("km kilometer kilometers kilometre kilometres"), "km"),
+    **dict.fromkeys(_words("in inch inches"), "in"),
+    **dict.fromkeys(_words("ft foot feet"), "ft"),
+    **dict.fromkeys(_words("yd yard yards"), "yd"),
+    **dict.fromkeys(_words("mi mile miles"), "mi"),
+    **dict.fromkeys(_words("s sec secs second seconds"), "s"),
+    **dict.fromkeys(_words("min mins minute minutes"), "min"),
+    **dict.fromkeys(_words("h hr hrs hour hours"), "h"),
+    **dict.fromkeys(_words("day days"), "day"),
+    **dict.fromkeys(_words("week weeks"), "week"),
+    **dict.fromkeys(_words("month months"), "month"),
+    **dict.fromkeys(_words("year years"), "year"),
+    **dict.fromkeys(_words("g gram grams"), "g"),
+    **dict.fromkeys(_words("kg kilogram kilograms"), "kg"),
+    **dict.fromkeys(_words("mg milligram milligrams"), "mg"),
+    **dict.fromkeys(_words("lb lbs"), "lb"),
+    **dict.fromkeys(_words("oz ounce ounces"), "oz"),
+    **dict.fromkeys(_words("L l liter liters litre litres"), "L"),
+    **dict.fromkeys(_words("mL ml milliliter milliliters"), "mL"),
+    **dict.fromkeys(_words("$ dollar dollars usd"), "$"),
+    **dict.fromkeys(_words("¢ cent cents"), "cent"),
+    **dict.fromkeys(_words("€ euro euros eur"), "€"),
+    **dict.fromkeys(_words("£ gbp"), "£"),
+    **dict.fromkeys(("am", "a m"), "am"),
+    **dict.fromkeys(("pm", "p m"), "pm"),
+    **dict.fromkeys(_words("mph"), "mph"),
+    **dict.fromkeys(_words("kph kmh"), "km/h"),
 }
 """Spellings of units that are told apart; other words after a number only say what is counted."""
 
-LETTER_UNITS = frozenset("m g s h L l N J W V")
+LETTER_UNITS = frozenset("mgshLlNJWV")
 """Units of one letter, which a formula cannot tell from a variable."""
 
 COMMON_WORDS = frozenset(
-    "odd even yes no red new old one two six ten the and for east west all any day way cup pen dog cat box boy man sum "
-    "hat car men bus he she is it we an as at be by do if my of so to up us go true none ways sides cm mm km kg mg ml mL "
-    "ft yd mi lb lbs oz hr hrs min sec rad deg mph kph in inch am pm st nd rd th etc per sq cu usd USD eur pct or not but "
-    "was are has had did its our out off too".split()
+    _words(
+        "odd even yes no red new old one two six ten the and for east west all any day way cup pen dog cat "
+        "box boy man sum hat car men bus he she is it we an as at be by do if my of so to up us go true none "
+        "ways sides cm mm km kg mg ml mL ft yd mi lb lbs oz hr hrs min sec rad deg mph kph in inch am pm st "
+        "nd rd th etc per sq cu usd USD eur pct or not but was are has had did its our out off too"
+    )
 )
 """Runs of two or three letters that are words rather than products of variables."""
 
-_ONES = (
+_ONES = _words(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+)
+_TENS = _words("twenty thirty forty fifty sixty seventy eighty ninety")
 _SMALL = {word: value for value, word in enumerate(_ONES)} | {word: 10 * (i + 2) for i, word in enumerate(_TENS)}
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 

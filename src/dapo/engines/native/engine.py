@@ -1,0 +1,211 @@
+"""Requests in, groups out, by continuous batching.
+
+Consumes: requests, each a prompt with a number of replies. Waits for: the model's next step; between steps the callers
+run. Produces: one RolloutGroup a request, as soon as its last reply ends. Unblocked by: every step that ends a reply, whose
+place goes to the next reply that waits; `close`; and a caller that gives up, whose rows leave at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+import torch
+from transformers import PreTrainedModel
+
+from dapo.engines.native.rows import Row, new_row
+from dapo.engines.native.runner import Runner
+from dapo.errors import EngineError
+from dapo.models.attention import use_planned_attention
+from dapo.models.render import Renderer
+from dapo.models.weights import copy_weights
+from dapo.seeds import derive_seed
+from dapo.types import Finish, Prompt, Rollout, RolloutGroup, Sampling, Weights
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Request:
+    """A request and how far it has come; `cell` is its prompt's place once that was read."""
+
+    prompt: Prompt
+    n: int
+    sampling: Sampling
+    seed: int
+    answer: asyncio.Future[RolloutGroup]
+    cell: int | None = None
+    started: int = 0
+    rollouts: dict[int, Rollout] = field(default_factory=dict)
+
+    @property
+    def is_given_up(self) -> bool:
+        return self.answer.done()
+
+
+class NativeEngine:
+    """Draws replies with a model of its own; `load` copies weights into it between requests."""
+
+    def __init__(self, model: PreTrainedModel, renderer: Renderer, *, max_rows: int) -> None:
+        use_planned_attention(model)
+        self._model = model
+        self._renderer = renderer
+        self._max_rows = max_rows
+        self._runner = Runner(model, max_rows)
+        self._version = 0
+        self._waiting: deque[_Request] = deque()
+        self._running: list[_Request] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The precision of the engine's copy of the weights."""
+        return self._model.dtype
+
+    async def sample(self, prompt: Prompt, n: int, sampling: Sampling, seed: int) -> RolloutGroup:
+        """Draw `n` replies. Raises EngineError."""
+        if self._is_closed:
+            raise EngineError("The engine is closed and was asked for a reply.")
+        limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        wanted = len(prompt.token_ids) + sampling.max_tokens
+        if limit is not None and wanted > limit:
+            raise EngineError(
+                f"The prompt {prompt.problem.id} of {len(prompt.token_ids)} tokens and {sampling.max_tokens} new ones are "
+                f"{wanted} positions, and the model has {limit}. Shorten the prompt or lower batch.max_tokens."
+            )
+        answer: asyncio.Future[RolloutGroup] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(prompt=prompt, n=n, sampling=sampling, seed=seed, answer=answer))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await answer
+
+    async def load(self, weights: Weights) -> None:
+        """Copy a version of the policy in once nothing is under way; the version rises only when all of it arrived."""
+        if self._worker is not None:
+            await self._worker
+        what = f"The policy of version {weights.policy_version}"
+        await asyncio.to_thread(copy_weights, self._model, weights.source, what=what)
+        self._version = weights.policy_version
+
+    async def close(self) -> None:
+        """Stop after the token that is being made; requests that wait end with an EngineError."""
+        self._is_closed = True
+        if self._worker is not None:
+            await self._worker
+
+    async def _work(self) -> None:
+        await asyncio.sleep(0)  # lets everybody who asks in the same breath get into the same pass
+        while (self._waiting or self._running) and not self._is_closed:
+            try:
+                await asyncio.to_thread(self._advance)
+            except (RuntimeError, ValueError, IndexError, MemoryError) as error:
+                self._fail(error)
+                continue
+            if self._deliver():
+                await asyncio.sleep(0)
+        if self._is_closed:
+            self._fail(RuntimeError("the engine was closed"))
+
+    def _advance(self) -> None:
+        """Fill free places, make one step, and take out what has ended."""
+        self._drop_given_up()
+        self._admit()
+        if self._runner.rows:
+            self._retire()
+        if self._runner.rows:
+            self._runner.step()
+            self._retire()
+
+    def _admit(self) -> None:
+        """Give free places to replies that wait, in the order of their requests; prompts are read together."""
+        free = self._max_rows - len(self._runner.rows)
+        chosen: list[tuple[_Request, int]] = []
+        for request in [*self._running, *self._waiting]:
+            count = min(free, request.n - request.started)
+            if count > 0:
+                chosen.append((request, count))
+                free -= count
+        unread = [request for request, _ in chosen if request.cell is None]
+        if unread:
+            cells = self._runner.read_prompts([request.prompt.token_ids for request in unread])
+            for request, cell in zip(unread, cells, strict=True):
+                request.cell = cell
+                self._running.append(request)
+                self._waiting.remove(request)
+        rows = []
+        for request, count in chosen:
+            for index in range(request.started, request.started + count):
+                seed = derive_seed(request.seed, index)
+                assert request.cell is not None
+                length = len(request.prompt.token_ids)
+                rows.append(new_row(request, index, request.cell, length, request.sampling, seed))
+            request.started += count
+        self._runner.start(rows)
+
+    def _retire(self) -> None:
+        """Take out the replies that have ended."""
+        ended = []
+        for row in self._runner.rows:
+            finish = self._finish(row)
+            if finish is not None:
+                request = row.owner
+                assert isinstance(request, _Request)
+                request.rollouts[row.index] = self._rollout(row, finish)
+                ended.append(row)
+        if ended:
+            self._runner.remove(ended)
+
+    def _finish(self, row: Row) -> Finish | None:
+        if row.tokens[-1] in self._renderer.end_tokens:
+            return Finish.STOP
+        if row.sampling.stop:
+            text = self._renderer.reply_text(row.tokens)
+            if any(stop in text for stop in row.sampling.stop):
+                return Finish.STOP
+        return Finish.LENGTH if row.length >= row.sampling.max_tokens else None
+
+    def _rollout(self, row: Row, finish: Finish) -> Rollout:
+        return Rollout(
+            token_ids=tuple(row.tokens),
+            mask=(True,) * row.length,
+            logprobs=tuple(row.logprobs),
+            text=self._renderer.reply_text(row.tokens),
+            finish=finish,
+            policy_version=self._version,
+        )
+
+    def _deliver(self) -> bool:
+        """Hand out the groups that are complete; say whether there was one."""
+        complete = [request for request in self._running if len(request.rollouts) == request.n]
+        for request in complete:
+            self._leave(request)
+            if not request.answer.done():
+                rollouts = tuple(request.rollouts[index] for index in range(request.n))
+                request.answer.set_result(RolloutGroup(prompt=request.prompt, rollouts=rollouts))
+        return bool(complete)
+
+    def _drop_given_up(self) -> None:
+        self._waiting = deque(request for request in self._waiting if not request.is_given_up)
+        for request in [request for request in self._running if request.is_given_up]:
+            self._runner.remove([row for row in self._runner.rows if row.owner is request])
+            self._leave(request)
+
+    def _leave(self, request: _Request) -> None:
+        self._running.remove(request)
+        assert request.cell is not None
+        moved = self._runner.forget_prompt(request.cell)
+        for other in self._running:
+            if other.cell == moved:
+                other.cell = request.cell
+        request.cell = None
+
+    def _fail(self, error: Exception) -> None:
+        """End every request with an error, and start from nothing."""
+        failed = [*self._running, *self._waiting]
+        self._running, self._waiting = [], deque()
+        self._runner.clear()
+        for request in failed:
+            if not request.answer.done():
+                failure = EngineError(f"Generation failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                request.answer.set_exception(failure)

@@ -1,0 +1,156 @@
+"""Reduces a stated answer to texts that may be a value: without wrapping, lead-in, reason or remark.
+
+"The largest n is 34." states 34; "$m = 100$, $n = 13$, so $m+n = 113$" states 113; "540 (or maybe 541)" states nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dapo.verifiers.vocabulary import ALTERS_VALUE
+
+MAX_TIDIED = 20_000
+"""Longer texts are left as they are: they can only be numbers of many digits."""
+_MAX_LAYERS = 40
+
+_BOLD = re.compile(r"(?<![\w)\]}*])(\*\*|__|\*)(?=[^\s*])([^\n]{1,400}?)(?<=[^\s*])\1(?![\w(*])")
+_EDGE_LEFT = " \t\n*_`\"':;,.~"
+_EDGE_RIGHT = " \t\n*_`\"';,:~"
+_DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+_CLOSING_ONLY = ("$$", "$", "\\)", "\\]")
+_HTML = re.compile(r"</?(?:b|i|u|em|strong|p|br|span|div|code|mark|center|font)(?:\s[^<>]{0,60})?/?>", re.IGNORECASE)
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{(?:align|aligned|equation|gather|gathered|split)\*?\}")
+_BREAK = re.compile(r"\\(?:newline|par)(?![A-Za-z])|\\\\\s*$")
+
+_HEDGED = re.compile(
+    r"\b(?:or|maybe|perhaps|possibly|either|neither|nor|not|unless|between|wrong|incorrect|actually|wait|correction|"
+    r"instead|rather|alternatively|at (?:least|most)|(?:more|less|fewer|greater|smaller) than|up to)\b|n't\b|\?",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<=[^\s.]{2})[.!]\s+(?=[A-Z\\$(])|(?<=[\d$)}])\.\s+(?=[A-Z])|\n\s*")
+_REMARK = re.compile(r"^(.*?\S)\s*\(([^()]*(?:[A-Za-z]{3}|=)[^()]*)\)$", re.DOTALL)
+_REASON = re.compile(r"[,;]?\s+(?:because|since|where|as|given|due to|by|via|using|which|whose|this)\b", re.IGNORECASE)
+_CONCLUSION = re.compile(
+    r"[,;.]?\s*(?:\b(?:so|thus|hence|therefore|giving|making|i\.e\.|that is)\b[,:]?(?:\s(?:that|the)\b)?"
+    r"|\\(?:Rightarrow|implies|Longrightarrow|therefore|to|longrightarrow)(?![A-Za-z])|=>|-->?)",
+    re.IGNORECASE,
+)
+_COPULA = re.compile(
+    r"(?:\b(?:is|are|was|equals?|be|becomes?|gets?|have|has|obtains?|gives?|yields?|but|total|answer|result|solution|exactly|only|approximately|"
+    r"about|around|roughly)\b(?:\s(?:equal to|exactly|just|simply|approximately|about|only|therefore|thus))?|=|:)",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"(?<![\w.,\\])-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?(?![\w\\^_{]|[.,]\d)")
+_MATH_SPAN = re.compile(r"\$([^$\n]{1,400})\$")
+_BUT = re.compile(r"\bnot\b[^\n]{0,200}\bbut\b(?:\s(?:rather|in fact))?\s+(?P<rest>\S.*)$", re.IGNORECASE | re.DOTALL)
+_LABEL = re.compile(r"^(?:option |choice )?(?:\(([A-H])\)|([A-H])[.):])\s+(?=\S)", re.IGNORECASE)
+_TEXT = re.compile(r"\\(?:text|mbox|textrm|mathrm)\s?\{([^{}]*)\}")
+
+
+def tidy(text: str) -> str:
+    """Take away what only decorates an answer: bold, quotes, code marks, math delimiters, a full stop at its end."""
+    text = text.strip()
+    if text.isalnum() or len(text) > MAX_TIDIED:
+        return text
+    if "<" in text:
+        text = _HTML.sub(" ", text)
+    if "*" in text or "_" in text:
+        text = _BOLD.sub(r"\2", text)
+    text = _BREAK.sub("", text)
+    for _ in range(_MAX_LAYERS):
+        before = text
+        text = text.lstrip(_EDGE_LEFT) if not text.startswith(".") or not text[1:2].isdigit() else text
+        text = text.rstrip(_EDGE_RIGHT)
+        if text.endswith(".") and not text.endswith("\\."):
+            text = text[:-1]
+        text = _without_stray_closing(_unwrapped(text))
+        if text == before:
+            break
+    return text
+
+
+def _without_stray_closing(text: str) -> str:
+    """Drop a last bracket or brace that nothing opened, such as that of the JSON object around an answer."""
+    for openings, closings in (("{", "}"), ("([", ")]")):
+        if text.endswith(tuple(closings)) and not text.endswith(("\\}", "\\)", "\\]")):
+            opened = sum(text.count(sign) for sign in openings)
+            if opened < sum(text.count(sign) for sign in closings):
+                return text[:-1]
+    return text
+
+
+def _unwrapped(text: str) -> str:
+    for opening, closing in _DELIMITERS:
+        inside = text[len(opening) : -len(closing)]
+        if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening) and opening not in inside:
+            return inside
+    for closing in _CLOSING_ONLY:
+        opening = {"\\)": "\\(", "\\]": "\\["}.get(closing, closing)
+        if text.endswith(closing) and opening not in text[: -len(closing)] and not text.endswith("\\" + closing):
+            return text[: -len(closing)]
+    return text
+
+
+def label(text: str) -> tuple[str, str] | None:
+    """`(C) 34` and `C. 34` name a choice and its value."""
+    match = _LABEL.match(text)
+    return None if match is None else ((match[1] or match[2]).upper(), text[match.end() :])
+
+
+def is_hedged(text: str) -> bool:
+    """Whether words doubt the answer, deny it, bound it or offer another."""
+    return _HEDGED.search(text) is not None
+
+
+def candidates(text: str, *, free: bool = False) -> Iterator[str]:
+    """Texts that may be the value, the most literal first. `free`: no marker said that the text is an answer."""
+    if "\\begin" in text and len(text) <= MAX_TIDIED and _ENVIRONMENT.search(text):
+        text = _ENVIRONMENT.sub(" ", text).replace("&", " ").rstrip("\\ \n$").rpartition("\\\\")[2]
+    whole = tidy(text)
+    yield whole
+    if len(whole) <= 2000 and (but := _BUT.search(whole)):
+        whole = tidy(but["rest"])
+        yield whole
+    if len(whole) > 2000 or is_hedged(whole):
+        return
+    parts = [part for part in _SENTENCE_END.split(whole) if part.strip()]
+    if not parts:
+        return
+    sentence = tidy(parts[-1] if free else parts[0])
+    if sentence != whole:
+        yield sentence
+    if remark := _REMARK.match(sentence):
+        sentence = tidy(remark[1])
+        yield sentence
+    if (plain := _TEXT.sub(r" \1 ", sentence)) != sentence:
+        sentence = tidy(plain)
+        yield sentence
+    reason = _REASON.search(sentence)
+    if reason is not None and _holds_value(sentence[: reason.start()]):
+        sentence = tidy(sentence[: reason.start()])
+        yield sentence
+    *_, conclusion = _CONCLUSION.split(sentence)
+    conclusion = tidy(conclusion)
+    if conclusion != sentence:
+        yield conclusion
+    *_, tail = _COPULA.split(conclusion)
+    if (tail := tidy(tail)) != conclusion:
+        yield tail
+    if not free:
+        yield from _only_value(conclusion)
+
+
+def _holds_value(text: str) -> bool:
+    return any(sign.isdigit() or sign in "\\$" for sign in text)
+
+
+def _only_value(sentence: str) -> Iterator[str]:
+    """The one number or formula of a sentence, if it has exactly one."""
+    spans = _MATH_SPAN.findall(sentence)
+    outside = _MATH_SPAN.sub(" ", sentence)
+    numbers = _NUMBER.findall(outside)
+    if any(word in ALTERS_VALUE for word in outside.lower().split()):
+        return
+    if len(spans) + len(numbers) == 1 and not any(sign.isdigit() for sign in _NUMBER.sub("", outside)):
+        yield tidy(spans[0] if spans else numbers[0])

@@ -1,0 +1,35 @@
+"""What many tests share: one thread for tiny models, and the tiny models themselves, made once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """A tiny model is faster on one thread than on many, and sums in one order."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tiny(kind="qwen2", ...)` returns the folder of a tiny model, the same one for the same arguments.
+
+    The folder is shared: a test reads it and writes nothing there.
+    """
+    from tests.tiny import make_tiny
+
+    made: dict[str, Path] = {}
+
+    def get(**settings: object) -> Path:
+        name = repr(sorted(settings.items()))
+        if name not in made:
+            made[name] = make_tiny(tmp_path_factory.mktemp("tiny"), **settings)  # type: ignore[arg-type]
+        return made[name]
+
+    return get
