@@ -40,10 +40,15 @@ class Parquet:
             raise DataError(f"{self.path} cannot be read as parquet: {error}; correct the path or the file") from error
 
     def _batches(self, columns: frozenset[str] | None) -> Iterator[Any]:
+        import pyarrow as pa
+
         with self._open() as file:
             names = file.schema_arrow.names
             wanted = None if columns is None else [name for name in names if name in columns]
-            yield from file.iter_batches(batch_size=_ROWS_A_BATCH, columns=wanted)
+            try:
+                yield from file.iter_batches(batch_size=_ROWS_A_BATCH, columns=wanted)
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"{self.path} is damaged: {error}; fetch it again") from error
 
     def scan(self, columns: frozenset[str] | None = None) -> Iterator[RawRow]:
         """Yield the rows batch by batch: a row group is never held whole, however large it is."""

@@ -19,7 +19,7 @@ from dapo.data.known_keys import key_difference, recognise
 from dapo.data.layouts import Layout
 from dapo.data.ledger import Ledger, Member
 from dapo.data.mending import Note, mend_text
-from dapo.data.normal import text_key, tokens
+from dapo.data.normal import runs, text_key, tokens
 from dapo.data.opening import OpenedSource, open_rows, scan_records, scan_rows, to_problem
 from dapo.data.records import Record, Unreadable
 from dapo.data.similar import sketch
@@ -45,6 +45,7 @@ class Judged:
     record: Record
     body: str
     words: list[str]
+    pairs: set[int]
     answer: str | None
     notes: tuple[Note, ...]
     contest_problem: str | None
@@ -110,18 +111,17 @@ def judge(record: Record, *, integers: bool, options: CheckConfig) -> Judged:
     messages, bodies = [], []
     for message in record.messages:
         wrapped = split_wrapper(message.content)
-        mended = mend_text(wrapped.body)
+        mended = mend_text(wrapped.body, options.keep)
         notes += mended.notes
-        kept = any(note.mended and note.kind in options.keep for note in mended.notes)
-        body = wrapped.body if kept else mended.text
-        bodies.append(body)
-        messages.append(Message(role=message.role, content=f"{wrapped.prefix}{body}{wrapped.suffix}"))
+        bodies.append(mended.text)
+        messages.append(Message(role=message.role, content=f"{wrapped.prefix}{mended.text}{wrapped.suffix}"))
     body = "\n\n".join(bodies)
     notes += look_at_text(body, options)
     view = look_at_answer(record.answer, integers=integers)
     notes += view.notes
     words = tokens(body)
-    found = recognise(body, words) if view.text is not None else None
+    pairs = runs(words, 2)
+    found = recognise(body, pairs) if view.text is not None else None
     answer = view.text
     if found is not None and answer is not None:
         difference = key_difference(record.row, record.id, answer, found)
@@ -139,6 +139,7 @@ def judge(record: Record, *, integers: bool, options: CheckConfig) -> Judged:
         record=replace(record, messages=tuple(messages)),
         body=body,
         words=words,
+        pairs=pairs,
         answer=answer,
         notes=_by_kind(notes),
         contest_problem=None if found is None else found.problem.name,
@@ -211,7 +212,7 @@ class _Inspector:
             return
         member = Member(row=record.row, id=record.id, answer=comparable(judged.answer))
         similarity = self.options.similarity
-        self.ledger.add(key, member, None if similarity is None else sketch(judged.body, judged.words))
+        self.ledger.add(key, member, None if similarity is None else sketch(judged.body, judged.words, judged.pairs))
 
     def _note(self, row: int, name: str, note: Note, related: tuple[int, ...] = ()) -> None:
         action = action_for(note.kind, note.mended, self.options)

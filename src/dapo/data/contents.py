@@ -17,10 +17,13 @@ from dapo.data.integers import (
     plain_integer,
 )
 from dapo.data.mending import Note
+from dapo.data.normal import without_figures
 from dapo.data.records import Answer, Origin
 
 _PICTURE = re.compile(r"!\[|\[img\]|<img\b|\\includegraphics|https?://", re.IGNORECASE)
-_OPTION = r"(?:(?<![A-Za-z0-9}}])\(\s*{0}\s*\)|\\textbf\{{\s*\(?{0}(?![A-Za-z])|\*\*\(?{0}\)?(?![A-Za-z]))"
+_OPTION = (
+    r"(?:(?:(?<![A-Za-z0-9}}])|(?<=quad))\(\s*{0}\s*\)|\\textbf\{{\s*\(?{0}(?![A-Za-z])|\*\*\(?{0}\)?(?![A-Za-z]))"
+)
 _OPTIONS = re.compile(".{1,160}?".join(_OPTION.format(letter) for letter in "ABC"), re.DOTALL)
 _LETTERED = re.compile(r"(?:^|\n|\s)A[.:、．]\s.{1,160}?\sB[.:、．]\s.{1,160}?\sC[.:、．]\s", re.DOTALL)
 _BRACKETED_A = re.compile(r"\(A\)")
@@ -49,9 +52,10 @@ def look_at_text(body: str, config: CheckConfig) -> list[Note]:
     picture = _PICTURE.search(body)
     if picture is not None:
         notes.append(Note(kind=Kind.MISSING_FIGURE, detail=f"has {picture[0]!r}"))
-    if _OPTIONS.search(body) or _LETTERED.search(body):
+    words = without_figures(body)
+    if _OPTIONS.search(words) or _LETTERED.search(words):
         notes.append(Note(kind=Kind.MULTIPLE_CHOICE, detail="has options A, B and C"))
-    elif _BRACKETED_A.search(body):
+    elif _BRACKETED_A.search(words):
         notes.append(Note(kind=Kind.POSSIBLE_CHOICE, detail="has (A) in its text"))
     script = _EAST_ASIAN.search(body)
     if script is not None:

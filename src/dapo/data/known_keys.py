@@ -55,8 +55,8 @@ def sample_of(text: str) -> str:
     return "".join(f"{run:0{_RUN_DIGITS}x}" for run in smallest)
 
 
-def recognise(text: str, words: list[str] | None = None) -> Recognised | None:
-    """Return the known problem that a text asks, or None. `words` are the text's tokens, if they are at hand.
+def recognise(text: str, pairs: set[int] | None = None) -> Recognised | None:
+    """Return the known problem that a text asks, or None. `pairs` are its hashed word pairs, if they are at hand.
 
     Certain: its normal form is on file. Otherwise: it holds at least 70% of the sampled word pairs of a problem.
     """
@@ -64,10 +64,9 @@ def recognise(text: str, words: list[str] | None = None) -> Recognised | None:
     if exact is not None:
         return Recognised(problem=exact, certain=True)
     samples = _by_run()
-    hits = Counter(
-        problem for run in runs(tokens(text) if words is None else words, 2) for problem in samples.get(run >> 8, ())
-    )
-    for problem, count in hits.most_common(1):
+    hits = Counter(place for run in pairs or runs(tokens(text), 2) for place in samples.get(run >> 8, ()))
+    for place, count in hits.most_common(1):
+        problem = known_problems()[place]
         if count >= _SHARE * (len(problem.sample) // _RUN_DIGITS):
             return Recognised(problem=problem, certain=False)
     return None
@@ -100,9 +99,9 @@ def _by_fingerprint() -> Mapping[str, KnownProblem]:
 
 
 @cache
-def _by_run() -> Mapping[int, tuple[KnownProblem, ...]]:
-    found: dict[int, list[KnownProblem]] = defaultdict(list)
-    for problem in known_problems():
+def _by_run() -> Mapping[int, tuple[int, ...]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for place, problem in enumerate(known_problems()):
         for begin in range(0, len(problem.sample), _RUN_DIGITS):
-            found[int(problem.sample[begin : begin + _RUN_DIGITS], 16)].append(problem)
-    return {run: tuple(problems) for run, problems in found.items()}
+            found[int(problem.sample[begin : begin + _RUN_DIGITS], 16)].append(place)
+    return {run: tuple(places) for run, places in found.items()}

@@ -7,8 +7,8 @@ feed and `rac`. A text that was copied out of a PDF may hold the code of a ligat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from dapo.data.findings import Kind
 from dapo.data.tex_words import COMMANDS, LIGATURE_WORDS
@@ -70,16 +70,22 @@ class Mended:
     notes: tuple[Note, ...]
 
 
-def mend_text(text: str) -> Mended:
+def mend_text(text: str, keep: frozenset[Kind] = frozenset()) -> Mended:
     """Mend control characters, doubled backslashes, glued sentences and instructions about the answer's form.
 
-    What one step does may show another fault, so the steps go round until nothing changes: mended text stays as it is.
+    Kinds in `keep` are found and left as they are. What one step does may show another fault, so the steps go round
+    until nothing changes: mended text stays as it is.
     """
     notes: list[Note] = []
     while True:
-        before, left = text, []
-        for step in (_mend_controls, _mend_doubled, _mend_glued, _mend_instruction):
-            text, found = step(text)
+        before = text
+        left: list[Note] = []
+        for kind, step in _STEPS:
+            after, found = step(text)
+            if kind in keep:
+                left += [replace(note, mended=False) for note in found]
+                continue
+            text = after
             notes += [note for note in found if note.mended]
             left += [note for note in found if not note.mended]
         if text == before:
@@ -218,3 +224,11 @@ def _mend_instruction(text: str) -> tuple[str, list[Note]]:
 
 def _first(matches: Iterable[re.Match[str]]) -> re.Match[str] | None:
     return next(iter(matches), None)
+
+
+_STEPS: tuple[tuple[Kind, Callable[[str], tuple[str, list[Note]]]], ...] = (
+    (Kind.CONTROL_CHARACTER, _mend_controls),
+    (Kind.DOUBLED_BACKSLASH, _mend_doubled),
+    (Kind.GLUED_SENTENCE, _mend_glued),
+    (Kind.CONFLICTING_INSTRUCTION, _mend_instruction),
+)

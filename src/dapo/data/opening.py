@@ -44,7 +44,10 @@ def open_rows(config: SourceConfig) -> OpenedSource:
         raise DataError(f"{config.path} does not exist (looked for {path.absolute()}); correct the path")
     else:
         files = open_path(path)
-    first = next((row.values for file in files for row in file.scan() if row.fault is None), None)
+    try:
+        first = next((row.values for file in files for row in file.scan() if row.fault is None), None)
+    except OSError as error:
+        raise DataError(f"{config.path} cannot be read: {error.strerror}; give a file that can be") from error
     if first is None:
         raise DataError(f"{config.path} has no row that can be read; give a file with at least one")
     return OpenedSource(config=config, files=files, layout=choose_layout(first, config))

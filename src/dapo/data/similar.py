@@ -43,8 +43,8 @@ class Similar:
     similarity: float
 
 
-def sketch(text: str, words: list[str] | None = None) -> Sketch:
-    """Sketch a problem; about half a kilobyte. `words` are the text's tokens, if they are at hand."""
+def sketch(text: str, words: list[str] | None = None, pairs: set[int] | None = None) -> Sketch:
+    """Sketch a problem; about half a kilobyte. `words` and `pairs` are its tokens and their pairs, if at hand."""
     words = tokens(text) if words is None else words
     numbers = numbers_of(words)
     sequence = "".join(numbers)
@@ -53,7 +53,7 @@ def sketch(text: str, words: list[str] | None = None) -> Sketch:
         numbers=" ".join(sorted(numbers)),
         sequence=sequence,
         figure=figure_digits(text),
-        pairs=as_array(runs(words, 2)),
+        pairs=as_array(pairs or runs(words, 2)),
     )
 
 

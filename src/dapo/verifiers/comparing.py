@@ -108,6 +108,8 @@ def _ratio(gold: Node, answer: Node, judge: Judge) -> Verdict:
             judge.same(Apply("mul", (gold.terms[0], a)), Apply("mul", (g, answer.terms[0])))
             for g, a in zip(gold.terms[1:], answer.terms[1:], strict=True)
         )
+    if _is_whole(gold) or _is_whole(answer):
+        return False
     if isinstance(gold, Relation):
         return judge.same(Apply("div", gold.terms), answer) if len(gold.terms) == 2 and not _is_clock(gold) else False
     if isinstance(answer, Relation):
@@ -115,6 +117,11 @@ def _ratio(gold: Node, answer: Node, judge: Judge) -> Verdict:
             judge.same(gold, Apply("div", answer.terms)) if len(answer.terms) == 2 and not _is_clock(answer) else False
         )
     return None
+
+
+def _is_whole(node: Node) -> bool:
+    value = rational(node)
+    return value is not None and value.denominator == 1
 
 
 def _is_clock(ratio: Relation) -> bool:

@@ -91,13 +91,15 @@ def _first_formula(text: str) -> str:
 def _unwrap_each(text: str, opening: str) -> str:
     """Drop every `opening` and the next closing brace behind it."""
     parts: list[str] = []
+    position = 0
     while True:
-        before, found, rest = text.partition(opening)
-        inside, closed, after = rest.partition("}")
-        if not found or not closed:
-            return "".join((*parts, text))
-        parts += [before, inside]
-        text = after
+        start = text.find(opening, position)
+        end = text.find("}", start + len(opening)) if start >= 0 else -1
+        if end < 0:
+            parts.append(text[position:])
+            return "".join(parts)
+        parts += [text[position:start], text[start + len(opening) : end]]
+        position = end + 1
 
 
 def _unwrap_box(text: str) -> str:

@@ -238,11 +238,18 @@ def _worded(body: str, marker: re.Match[str], *, in_words: bool) -> Stated | Mis
     if after is None or (after["copula"] and "\n" in after[0]):
         return _below_heading(body, marker)
     if after["colon"]:
+        if _is_quoted(body, marker.start(), after.end()):
+            return None
         closers = _CLOSERS.match(body, after.end())
         return _after_colon(body, closers.end() if closers else after.end())
     if _SUPPOSED.search(body, max(0, marker.start() - 40), marker.start()):
         return None
     return _sentence(_line_from(body, after.end()), in_words=in_words)
+
+
+def _is_quoted(body: str, start: int, end: int) -> bool:
+    """Whether the label itself stands in quotes, as in: put it after "Answer:"."""
+    return start > 0 and body[start - 1] in "\"'`“" and body[end : end + 1] in {'"', "'", "`", "”"}
 
 
 def _after_colon(body: str, start: int) -> Stated | Missing | None:

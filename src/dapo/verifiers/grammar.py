@@ -13,7 +13,7 @@ from fractions import Fraction
 from dapo.verifiers import atoms, signs
 from dapo.verifiers.cursor import Cursor, NeedsLibrary, NotMathematics, is_mathematical
 from dapo.verifiers.nodes import Apply, Listing, Node, Number, Quantity, Relation, SetOperation, Words
-from dapo.verifiers.vocabulary import JOINING_WORDS, MULTIPLIERS, NOT_UNITS, UNITS, number_from_words
+from dapo.verifiers.vocabulary import DANGLING, JOINING_WORDS, MULTIPLIERS, NOT_UNITS, UNITS, number_from_words
 
 __all__ = ["MAX_LENGTH", "NeedsLibrary", "NotMathematics", "parse"]
 
@@ -87,29 +87,26 @@ def _ratio(cursor: Cursor, first: Node) -> Node:
 def _words_alone(cursor: Cursor) -> Node | None:
     """An item of words only; a number in words is that number. None where mathematics stands here."""
     cursor.blank()
+    counted = _counted(cursor)
+    if counted is not None:
+        return counted
     start = cursor.position
     words = atoms.text_words(cursor)
     if words is None:
         match = signs.WORDS.match(cursor.text, cursor.position)
         if match is None:
             return None
-        words = match[0]
-        if number_from_words(words) is None:
-            words = words[
-                : min((at for at in (words.find(f" {name} ") for name in JOINING_WORDS) if at > 0), default=None)
-            ]
+        joiner = min((at for at in (match[0].find(f" {name} ") for name in JOINING_WORDS) if at > 0), default=None)
+        words = match[0][:joiner]
         cursor.position += len(words)
     number = number_from_words(words)
     ends = cursor.at_end() or cursor.at_closing() or cursor.sees(signs.JOINER)
-    behind = cursor.position
     if ends and number is not None:
         return Number(Fraction(number))
-    cursor.position = start
-    counted = _counted(cursor)
-    if counted is None and (ends or cursor.text.startswith("=", behind)) and not is_mathematical(words):
-        cursor.position = behind
+    if (ends or cursor.starts("=")) and not is_mathematical(words):
         return Words(" ".join(words.lower().strip(". ").split()))
-    return counted
+    cursor.position = start
+    return None
 
 
 def _counted(cursor: Cursor) -> Node | None:
@@ -143,6 +140,8 @@ def _with_unit(cursor: Cursor, value: Node) -> Node:
     if not words:
         return value
     doubtful = [word for word in words if word.lower() in NOT_UNITS]
+    if words[-1].lower() in DANGLING:
+        raise NotMathematics(f"the text breaks off behind {words[-1]!r}")
     if doubtful:
         raise NotMathematics(f"{doubtful[0]!r} leaves the value open")
     return Quantity(value, _unit_name(words))
@@ -210,6 +209,8 @@ def _product(cursor: Cursor) -> Node:
 
 
 def _multiplied(factors: list[Node]) -> Node:
+    if len(factors) > 1 and any(isinstance(factor, Relation | Words) for factor in factors):
+        raise NotMathematics("a relation or words stand as a factor")
     return factors[0] if len(factors) == 1 else Apply("mul", tuple(factors))
 
 

@@ -71,7 +71,7 @@ def read_value(text: str, *, free: bool = False) -> Value:
             continue
         if not isinstance(value.node, Words):
             return value
-        words = words or value
+        words = value
     return words or Value(statement.tidy(plain))
 
 

@@ -24,7 +24,7 @@ _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{(?:align|aligned|equation|gather
 _BREAK = re.compile(r"\\(?:newline|par)(?![A-Za-z])|\\\\\s*$")
 
 _HEDGED = re.compile(
-    r"\b(?:or|maybe|perhaps|possibly|either|neither|nor|not|unless|between|wrong|incorrect|actually|wait|correction|"
+    r"\b(?:or|maybe|perhaps|possibly|either|neither|nor|not|cannot|never|impossible|except|excluding|unless|between|wrong|incorrect|actually|wait|correction|"
     r"instead|rather|alternatively|at (?:least|most)|(?:more|less|fewer|greater|smaller) than|up to)\b|n't\b|\?",
     re.IGNORECASE,
 )
@@ -37,14 +37,20 @@ _CONCLUSION = re.compile(
     re.IGNORECASE,
 )
 _COPULA = re.compile(
-    r"(?:\b(?:is|are|was|equals?|be|becomes?|gets?|have|has|obtains?|gives?|yields?|but|total|answer|result|solution|exactly|only|approximately|"
+    r"(?:\b(?:is|are|was|equals?|be|(?:comes|amounts|adds up|sums up|evaluates|simplifies|reduces) to|becomes?|gets?|have|has|obtains?|gives?|yields?|but|total|answer|result|solution|exactly|only|approximately|"
     r"about|around|roughly)\b(?:\s(?:equal to|exactly|just|simply|approximately|about|only|therefore|thus))?|=|:)",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.,\\])-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?(?![\w\\^_{]|[.,]\d)")
 _MATH_SPAN = re.compile(r"\$([^$\n]{1,400})\$")
 _BUT = re.compile(r"\bnot\b[^\n]{0,200}\bbut\b(?:\s(?:rather|in fact))?\s+(?P<rest>\S.*)$", re.IGNORECASE | re.DOTALL)
-_LABEL = re.compile(r"^(?:option |choice )?(?:\(([A-H])\)|([A-H])[.):])\s+(?=\S)", re.IGNORECASE)
+_LABEL = re.compile(
+    r"(?:option |choice )?"
+    r"(?:\(([A-H])\)|([A-H])[.):]|\\(?:text|textbf|mathrm|mathbf|textrm)\s?\{\s?\(?([A-H])\)?[.):]?\s?\})"
+    r"(?:\\[ ,;:]|\\q?quad(?![A-Za-z])|[~\s])+(?=\S)",
+    re.IGNORECASE,
+)
+_CHOICE = re.compile(r"(?:option|choice)\s+\(?([A-H])\)?", re.IGNORECASE)
 _TEXT = re.compile(r"\\(?:text|mbox|textrm|mathrm)\s?\{([^{}]*)\}")
 
 
@@ -62,7 +68,9 @@ def tidy(text: str) -> str:
         before = text
         text = text.lstrip(_EDGE_LEFT) if not text.startswith(".") or not text[1:2].isdigit() else text
         text = text.rstrip(_EDGE_RIGHT)
-        if text.endswith(".") and not text.endswith("\\."):
+        if text.endswith("\\"):
+            text = text.rstrip("\\")
+        if text.endswith("."):
             text = text[:-1]
         text = _without_stray_closing(_unwrapped(text))
         if text == before:
@@ -93,9 +101,12 @@ def _unwrapped(text: str) -> str:
 
 
 def label(text: str) -> tuple[str, str] | None:
-    """`(C) 34` and `C. 34` name a choice and its value."""
+    """`(C) 34` and `C. 34` name a choice and its value, `option C` a choice alone."""
+    alone = _CHOICE.fullmatch(text)
+    if alone is not None:
+        return alone[1].upper(), alone[1].upper()
     match = _LABEL.match(text)
-    return None if match is None else ((match[1] or match[2]).upper(), text[match.end() :])
+    return None if match is None else (next(name for name in match.groups() if name).upper(), text[match.end() :])
 
 
 def is_hedged(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-MAX_SEARCHED = 4_000_000
+MAX_SEARCHED = 2_000_000
 """Characters of a response, counted from its end, that are searched."""
 
 _THINK_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning|thought)>", re.IGNORECASE)

@@ -50,7 +50,7 @@ JOINING_WORDS = {"or": "or", "and": "and"}
 ALTERS_VALUE = frozenset(
     _words(
         "or not maybe perhaps possibly wrong incorrect false than more less fewer most least neither nor either unless "
-        "no plus minus times over squared cubed factorial halves thirds quarters tenths hundredths without"
+        "no except excluding anything any cannot impossible plus minus times over squared cubed factorial halves thirds quarters tenths hundredths without"
     )
 ) | frozenset(MULTIPLIERS)
 """Words that change, bound or doubt a number that stands in the same sentence."""
@@ -62,6 +62,9 @@ NOT_UNITS = ALTERS_VALUE | frozenset(
     )
 )
 """Words that no unit holds: behind a number they begin something else."""
+
+DANGLING = frozenset(_words("a an the of to in on at by with from for into and or is are be than as per"))
+"""Words behind which a text cannot end unless it was cut off."""
 
 UNITS = {
     "%": "%",

@@ -19,8 +19,8 @@ from dapo.errors import ConfigError, DataError
 from tests.unit.data.helpers import QUESTION, dapo_row, plain_set, write_lines
 
 OTHER = "A cook slices 30 onions into 6 rings each and drops 11 of the rings. How many rings are left for the soup?"
-DAMAGED = "Two dice are thrown at once. How likely is a sum of 7?The answer is in the form \x0crac{m}{n}. Please provide m + n."
-MENDED = "Two dice are thrown at once. How likely is a sum of 7? The answer is in the form \\frac{m}{n}. Please provide m + n."
+DAMAGED = "Two dice are thrown. How likely is a sum of 7?The answer is in the form \x0crac{m}{n}. Please provide m + n."
+MENDED = "Two dice are thrown. How likely is a sum of 7? The answer is in the form \\frac{m}{n}. Please provide m + n."
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -160,6 +160,8 @@ def test_kinds_can_be_kept_or_dropped(tmp_path: Path) -> None:
     unmended = CheckConfig(keep=frozenset({Kind.CONTROL_CHARACTER, Kind.GLUED_SENTENCE}))
     run_clean(path, tmp_path / "raw.jsonl", unmended)
     assert lines_of(tmp_path / "raw.jsonl")[0] == {"prompt": DAMAGED, "answer": "7"}
+    run_clean(path, tmp_path / "half.jsonl", CheckConfig(keep=frozenset({Kind.GLUED_SENTENCE})))
+    assert lines_of(tmp_path / "half.jsonl")[0] == {"prompt": MENDED.replace("? The", "?The"), "answer": "7"}
 
 
 def test_rows_that_only_leave_text_behind_are_valid_json(tmp_path: Path) -> None:

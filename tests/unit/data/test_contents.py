@@ -36,6 +36,8 @@ def test_an_ordinary_problem_has_nothing() -> None:
             [Kind.MULTIPLE_CHOICE],
         ),
         (f"{QUESTION}\n**(A) 1**  **(B) 2**  **(C) 3**", [Kind.MULTIPLE_CHOICE]),
+        (f"{QUESTION} $(A)\\ 1\\qquad(B)\\ 2\\qquad(C)\\ 3$", [Kind.MULTIPLE_CHOICE]),
+        (f"{QUESTION} [asy]dot(A); draw((A)--(B)); label((C));[/asy]", []),
         (f"{QUESTION}\nA. one B. two C. three", [Kind.MULTIPLE_CHOICE]),
         (f"{QUESTION} Let $P(A)$ be the power set of $A$ and $P(B)$ that of $B$, not $P(C)$.", [Kind.POSSIBLE_CHOICE]),
         ("一个面包师烤了十二盘面包，每盘九个，除了八个以外全部卖掉了。" * 2, [Kind.OTHER_SCRIPT]),

@@ -105,6 +105,7 @@ def test_a_changed_wording_is_recognised_but_not_for_certain() -> None:
     assert (found.problem.name, found.certain) == ("AIME 2024 I 1", False)
 
 
+@pytest.mark.slow
 def test_no_training_problem_is_taken_for_one_of_2024_or_2025() -> None:
     rows = records("dapo_math_17k_full.parquet")
     names = {found.problem.name for record in rows if (found := recognise(record.text)) is not None}

@@ -196,6 +196,16 @@ def test_a_file_that_cannot_serve_says_so(tmp_path: Path, name: str, content: by
         open_rows(SourceConfig(path=str(tmp_path / name)))
 
 
+def test_a_parquet_file_with_damaged_pages_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"prompt": ["What is 6 * 7? " * 50] * 100, "answer": list(range(100))}), path)
+    content = bytearray(path.read_bytes())
+    content[8:60] = b"\xff" * 52
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="is damaged"):
+        open_rows(SourceConfig(path=str(path)))
+
+
 def test_a_path_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"does not exist \(looked for /.*/none\.jsonl\)"):
         open_rows(SourceConfig(path=str(tmp_path / "none.jsonl")))

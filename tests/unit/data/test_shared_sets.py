@@ -18,7 +18,7 @@ from dapo.data.problems import open_problems
 from tests.shared_data import shared_file
 
 KINDS_OF_HAZARD = {
-    "same problem text, conflicting answers": {Kind.CONFLICTING_ANSWERS, Kind.KNOWN_KEY, Kind.HAS_DUPLICATES, Kind.NEAR_DUPLICATE},
+    "same problem text, conflicting answers": {Kind.CONFLICTING_ANSWERS, Kind.KNOWN_KEY, Kind.NEAR_DUPLICATE},
     "duplicate problem text, same answer": {Kind.EXACT_DUPLICATE, Kind.NEAR_DUPLICATE, Kind.HAS_DUPLICATES},
     "problem refers to an image or link": {Kind.MISSING_FIGURE},
     "answer above 2**53 or very long: must not go through float": {Kind.BIG_ANSWER},
@@ -32,7 +32,7 @@ KINDS_OF_HAZARD = {
     "form feed in the text: backslash-f of \\frac was read as an escape": {Kind.CONTROL_CHARACTER},
     "control character in the text": {Kind.CONTROL_CHARACTER},
     "contradictory answer-format instruction inside the problem": {Kind.CONFLICTING_INSTRUCTION},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,7 @@ def test_known_keys_in_dapo_math_are_put_right(dapo_math: Inspection) -> None:
     assert details[6344] == "the official key of AIME 2022 II 8 accepts 80 and 81"
 
 
+@pytest.mark.slow
 def test_dapo_math_is_clean_after_cleaning(tmp_path: Path) -> None:
     source = shared_file("data/dapo_math_17k_full.parquet")
     out = tmp_path / "clean.parquet"
@@ -118,7 +119,7 @@ def test_every_set_opens_without_being_told_its_layout(name: str, layout: str, r
 
 def test_gsm8k_answers_are_the_finals() -> None:
     problems = open_problems(SourceConfig(path=str(shared_file("data/gsm8k_test.jsonl"))))
-    assert [problem.answer for problem in problems] == [problem.info["final"] for problem in problems]
+    assert [problem.answer for problem in problems] == [problem.info["final"].replace(",", "") for problem in problems]
 
 
 def test_the_aime_file_gives_each_problem_once_and_bare(tmp_path: Path) -> None:
@@ -137,6 +138,7 @@ def test_a_wrong_key_in_an_evaluation_file_is_named() -> None:
     assert report.contests == {"AIME 2024": 30}
 
 
+@pytest.mark.slow
 def test_dapo_math_holds_problems_of_math_500_and_none_of_aime() -> None:
     evaluation = tuple(
         SourceConfig(path=str(shared_file(f"data/{name}")))
@@ -147,4 +149,4 @@ def test_dapo_math_holds_problems_of_math_500_and_none_of_aime() -> None:
     found = report.of(Kind.CONTAMINATED)
     assert len(found) == 33
     assert all("evaluation problem test/" in finding.detail for finding in found), "only ids of MATH-500 begin so"
-    assert Counter(finding.detail.split("%")[0] for finding in found)["100"] == 11
+    assert Counter(finding.detail.split("%")[0] for finding in found)["100"] == 10
