@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
+    Gemma2Config,
     GenerationConfig,
     LlamaConfig,
     PreTrainedModel,
@@ -16,12 +17,13 @@ from transformers import (
     Qwen2Config,
     Qwen3Config,
 )
+from transformers.models.gemma2.modeling_gemma2 import Gemma2ForCausalLM
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 from transformers.utils import logging
 
-Kind = Literal["llama", "qwen2", "qwen3"]
+Kind = Literal["llama", "qwen2", "qwen3", "gemma2"]
 
 BEGIN, END, USER, ASSISTANT = "<|begin|>", "<|end|>", "<|user|>", "<|assistant|>"
 TURN = "<|turn|>"
@@ -41,6 +43,11 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM),
+}
+_OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    "qwen3": {"head_dim": 16},
+    "gemma2": {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 8},  # soft caps, and a window that is felt
 }
 
 
@@ -111,7 +118,6 @@ def make_model(
 ) -> PreTrainedModel:
     """A random model of a kind, float32, in evaluation mode; torch's own random state is left as it was."""
     make_config, make = _KINDS[kind]
-    settings: dict[str, Any] = {"head_dim": 16} if kind == "qwen3" else {}
     config = make_config(
         vocab_size=vocab_size,
         hidden_size=64,
@@ -123,7 +129,7 @@ def make_model(
         tie_word_embeddings=tied,
         bos_token_id=SPECIAL.index(BEGIN),
         eos_token_id=SPECIAL.index(END),
-        **settings,
+        **_OWN_SETTINGS.get(kind, {}),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -7,6 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+DENSE_LIMIT = 4096
+"""Up to this length a causal gradient is made by matrix products; beyond it by the fused kernel."""
+
+SCORE_LIMIT = 1 << 24
+"""Attention scores that exist at a time in a gradient."""
+
 
 def attend_with_normaliser(
     query_BKQD: Tensor, key_BKTD: Tensor, value_BKTD: Tensor, bias: Tensor | None, scaling: float
@@ -83,11 +89,56 @@ def attend_to_shared_prompt_plainly(
     return output_NHTD.transpose(0, 1)
 
 
+def attend_causally(query_HTD: Tensor, key_KTD: Tensor, value_KTD: Tensor, scaling: float) -> Tensor:
+    """Causal attention of one sequence, [H, T, D], differentiable; H query heads share K key-value heads."""
+    if query_HTD.device.type == "cpu" and query_HTD.shape[1] <= DENSE_LIMIT:
+        output: Tensor = _CausalAttention.apply(query_HTD, key_KTD, value_KTD, scaling)  # type: ignore[no-untyped-call]
+        return output
+    return torch.nn.functional.scaled_dot_product_attention(
+        query_HTD[None], key_KTD[None], value_KTD[None], is_causal=True, scale=scaling, enable_gqa=True
+    )[0]
+
+
+class _CausalAttention(torch.autograd.Function):
+    """The fused kernel forward; matrix products backward, which the fused backward is far behind on short sequences."""
+
+    @staticmethod
+    def forward(context: Any, query_HTD: Tensor, key_KTD: Tensor, value_KTD: Tensor, scaling: float) -> Tensor:
+        heads = query_HTD.shape[0]
+        output, normaliser = _fused(
+            query_HTD[None], _one_per_head(key_KTD, heads)[None], _one_per_head(value_KTD, heads)[None], True, scaling
+        )
+        context.save_for_backward(query_HTD, key_KTD, value_KTD, output[0], normaliser[0])
+        context.scaling = scaling
+        return output[0]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, output, normaliser = context.saved_tensors
+        kv_heads, width, _ = key.shape
+        per_head = query.shape[0] // kv_heads
+
+        def folded(tensor: Tensor) -> Tensor:
+            return tensor.reshape(kv_heads, per_head * width, *tensor.shape[2:])
+
+        query_gradient, key_gradient, value_gradient = attention_gradients(
+            folded(gradients[0]),
+            folded(query),
+            key,
+            value,
+            folded(output),
+            folded(normaliser),
+            _causal_bias(width, per_head, query),
+            context.scaling,
+        )
+        return query_gradient.view(query.shape), key_gradient, value_gradient, None
+
+
 class _SharedPromptAttention(torch.autograd.Function):
     """Two fused attentions, over the prompt and over the reply, joined by their normalisers.
 
-    Backward hands each of the two kernels the joined output and the joined normaliser: with these, the probabilities that
-    a kernel recomputes are those of the whole attention, so its gradients are the exact share of its keys.
+    Backward takes the joined output and normaliser for each of the two: with these, the probabilities that it makes again
+    are those of the whole attention, so its gradients are the exact share of its keys.
     """
 
     @staticmethod
@@ -102,13 +153,15 @@ class _SharedPromptAttention(torch.autograd.Function):
     ) -> Tensor:
         heads, replies, width, depth = query_HNTD.shape
         kv_heads = key_KNTD.shape[0]
-        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        own_query = query_HNTD.transpose(0, 1)
-        own_key, own_value = _one_per_head(key_KNTD, heads), _one_per_head(value_KNTD, heads)
-        own, own_normaliser = fused(own_query, own_key, own_value, 0.0, True, scale=scaling)
-        prompt_query = query_HNTD.reshape(1, kv_heads, -1, depth)
-        prompt, prompt_normaliser = fused(
-            prompt_query, prompt_key_KPD.unsqueeze(0), prompt_value_KPD.unsqueeze(0), 0.0, False, scale=scaling
+        own, own_normaliser = _fused(
+            query_HNTD.transpose(0, 1),
+            _one_per_head(key_KNTD, heads).transpose(0, 1),
+            _one_per_head(value_KNTD, heads).transpose(0, 1),
+            True,
+            scaling,
+        )
+        prompt, prompt_normaliser = _fused(
+            query_HNTD.reshape(1, kv_heads, -1, depth), prompt_key_KPD[None], prompt_value_KPD[None], False, scaling
         )
         own_HNTD, own_normaliser_HNT = own.transpose(0, 1), own_normaliser.transpose(0, 1)
         prompt_HNTD = prompt.reshape(heads, replies, width, depth)
@@ -124,55 +177,100 @@ class _SharedPromptAttention(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, prompt_key, prompt_value, output, normaliser = context.saved_tensors
-        gradient = gradients[0]
         heads, replies, width, depth = query.shape
         kv_heads = key.shape[0]
-        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        per_head = heads // kv_heads
 
-        def own(tensor: Tensor) -> Tensor:
-            return tensor.transpose(0, 1).contiguous()
+        def by_reply(tensor: Tensor) -> Tensor:
+            """[H, N, T, ...] -> [K * N, G * T, ...]: queries that share a key stand side by side."""
+            split = tensor.view(kv_heads, per_head, replies, width, *tensor.shape[3:])
+            return split.transpose(1, 2).reshape(kv_heads * replies, per_head * width, *tensor.shape[3:])
 
-        own_query, own_key, own_value = fused(
-            own(gradient),
-            own(query),
-            _one_per_head(key, heads),
-            _one_per_head(value, heads),
-            own(output),
-            own(normaliser),
-            0.0,
-            True,
-            scale=context.scaling,
+        def by_prompt(tensor: Tensor) -> Tensor:
+            """[H, N, T, ...] -> [K, G * N * T, ...]."""
+            return tensor.reshape(kv_heads, per_head * replies * width, *tensor.shape[3:])
+
+        gradient = gradients[0].contiguous()
+        own_query, own_key, own_value = attention_gradients(
+            by_reply(gradient),
+            by_reply(query),
+            key.reshape(kv_heads * replies, width, depth),
+            value.reshape(kv_heads * replies, width, depth),
+            by_reply(output),
+            by_reply(normaliser),
+            _causal_bias(width, per_head, query),
+            context.scaling,
         )
-
-        def shared(tensor: Tensor) -> Tensor:
-            return tensor.reshape(1, kv_heads, -1, *tensor.shape[3:]).contiguous()
-
-        from_prompt, prompt_key_gradient, prompt_value_gradient = fused(
-            shared(gradient),
-            shared(query),
-            prompt_key.unsqueeze(0),
-            prompt_value.unsqueeze(0),
-            shared(output),
-            shared(normaliser),
-            0.0,
-            False,
-            scale=context.scaling,
+        from_prompt, prompt_key_gradient, prompt_value_gradient = attention_gradients(
+            by_prompt(gradient),
+            by_prompt(query),
+            prompt_key,
+            prompt_value,
+            by_prompt(output),
+            by_prompt(normaliser),
+            None,
+            context.scaling,
         )
-        query_gradient = own_query.transpose(0, 1) + from_prompt.reshape(heads, replies, width, depth)
-
-        def per_kv_head(tensor: Tensor) -> Tensor:
-            return tensor.view(replies, kv_heads, heads // kv_heads, width, depth).sum(dim=2).transpose(0, 1)
-
+        own_query = own_query.view(kv_heads, replies, per_head, width, depth).transpose(1, 2)
+        query_gradient = own_query.reshape(query.shape) + from_prompt.view(query.shape)
         return (
             query_gradient,
-            per_kv_head(own_key),
-            per_kv_head(own_value),
-            prompt_key_gradient[0],
-            prompt_value_gradient[0],
+            own_key.view(key.shape),
+            own_value.view(key.shape),
+            prompt_key_gradient,
+            prompt_value_gradient,
             None,
         )
 
 
-def _one_per_head(tensor_KNTD: Tensor, heads: int) -> Tensor:
-    """Repeat key-value heads for grouped query heads, replies first: [N, H, T, D]."""
-    return tensor_KNTD.repeat_interleave(heads // tensor_KNTD.shape[0], dim=0).transpose(0, 1)
+def attention_gradients(
+    gradient_BQD: Tensor,
+    query_BQD: Tensor,
+    key_BSD: Tensor,
+    value_BSD: Tensor,
+    output_BQD: Tensor,
+    normaliser_BQ: Tensor,
+    bias_QS: Tensor | None,
+    scaling: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients by query, key and value, given the output and the log-normaliser of the whole attention.
+
+    The probabilities are made again from the normaliser. Queries are taken a slice at a time, so that the scores that
+    exist at once stay below a bound.
+    """
+    step = max(1, SCORE_LIMIT // (query_BQD.shape[0] * key_BSD.shape[1]))
+    query_gradient = torch.empty_like(query_BQD)
+    key_gradient, value_gradient = torch.zeros_like(key_BSD), torch.zeros_like(value_BSD)
+    rest_BQ1 = torch.linalg.vecdot(gradient_BQD.float(), output_BQD.float()).unsqueeze(2)
+    for start in range(0, query_BQD.shape[1], step):
+        part = slice(start, start + step)
+        query, gradient = query_BQD[:, part], gradient_BQD[:, part]
+        scores = torch.bmm(query, key_BSD.transpose(1, 2)).float().mul_(scaling)
+        if bias_QS is not None:
+            scores.add_(bias_QS[part])
+        probability = scores.sub_(normaliser_BQ[:, part].unsqueeze(2)).exp_()
+        value_gradient += torch.bmm(probability.to(value_BSD.dtype).transpose(1, 2), gradient)
+        by_score = torch.bmm(gradient, value_BSD.transpose(1, 2)).float()
+        by_score = by_score.sub_(rest_BQ1[:, part]).mul_(probability).mul_(scaling).to(query_BQD.dtype)
+        query_gradient[:, part] = torch.bmm(by_score, key_BSD)
+        key_gradient += torch.bmm(by_score.transpose(1, 2), query)
+    return query_gradient, key_gradient, value_gradient
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scaling: float) -> tuple[Tensor, Tensor]:
+    output, normaliser = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, is_causal, scale=scaling
+    )
+    return output, normaliser
+
+
+def _one_per_head(tensor: Tensor, heads: int) -> Tensor:
+    """Repeat key-value heads, in the first dimension, for grouped query heads."""
+    return tensor.repeat_interleave(heads // tensor.shape[0], dim=0)
+
+
+def _causal_bias(width: int, copies: int, like: Tensor) -> Tensor:
+    """-inf above the diagonal, for `copies` blocks of `width` queries: [copies * T, T], float32."""
+    above_TT = torch.ones(width, width, dtype=torch.bool, device=like.device).triu(1)
+    bias_TT = torch.zeros(width, width, device=like.device).masked_fill_(above_TT, -torch.inf)
+    return bias_TT.repeat(copies, 1)

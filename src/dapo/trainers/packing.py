@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-from dapo.maths.attention import attend_to_shared_prompt
+from dapo.maths.attention import attend_causally, attend_to_shared_prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +107,7 @@ class PackedPlan:
         for group in self.groups:
             prompt = slice(group.start, group.start + group.prompt_length)
             prompt_key, prompt_value = key_KND[:, prompt], value_KND[:, prompt]
-            own = scaled_dot_product_attention(
-                query_HND[None, :, prompt],
-                prompt_key[None],
-                prompt_value[None],
-                is_causal=True,
-                scale=scaling,
-                enable_gqa=True,
-            )
+            own_HPD = attend_causally(query_HND[:, prompt], prompt_key, prompt_value, scaling)
             replies_HRTD = attend_to_shared_prompt(
                 query_HND[:, group.padded_RT],
                 key_KND[:, group.padded_RT],
@@ -124,5 +116,5 @@ class PackedPlan:
                 prompt_value,
                 scaling,
             )
-            parts += [own[0], replies_HRTD.flatten(1, 2)[:, group.valid_M]]
+            parts += [own_HPD, replies_HRTD.flatten(1, 2)[:, group.valid_M]]
         return torch.cat(parts, dim=1).transpose(0, 1)

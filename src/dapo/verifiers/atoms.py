@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dapo.verifiers import signs
-from dapo.verifiers.cursor import Cursor, NeedsLibrary, NotMathematics, first_name, is_mathematical
-from dapo.verifiers.nodes import Apply, Based, Listing, Matrix, Node, Number, Quantity, Symbol
+from dapo.verifiers.cursor import Cursor, NeedsLibrary, NotMathematics
+from dapo.verifiers.nodes import Apply, Listing, Matrix, Node, Number, Quantity, Symbol
+from dapo.verifiers.numerals import number
 from dapo.verifiers.vocabulary import (
     CONSTANTS,
     FUNCTION_SPELLINGS,
@@ -17,12 +18,8 @@ from dapo.verifiers.vocabulary import (
     GREEK,
     LIBRARY_COMMANDS,
     SETS,
-    number_from_words,
 )
-
-MAX_DIGITS = 4000
-"""Numbers of more digits are compared digit by digit, and not calculated with."""
-MAX_EXPONENT = 4000
+from dapo.verifiers.wording import is_mathematical_text, text_is_factor
 
 Rule = Callable[[Cursor], Node]
 
@@ -47,16 +44,12 @@ _BAR_END = re.compile(r"\||\\(?:rvert|vert|mid)(?![A-Za-z])|\\\|")
 _ROUNDED = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
 _FRACTIONS = frozenset({"frac", "dfrac", "tfrac", "cfrac", "nicefrac", "sfrac"})
 _BINOMIALS = frozenset({"binom", "dbinom", "tbinom"})
-_TEXT_NAMES = frozenset(
-    {"text", "mbox", "hbox", "textrm", "textnormal", "textbf", "textit", "textsf", "texttt", "emph"}
-)
 _MATRIX = re.compile(r"\{\s?([pbBvV]?matrix|smallmatrix|array)\s?\}(?:\s?\{[^{}]{0,20}\})?")
 _ROW_END = re.compile(r"\\\\(?:\[[^\]]{0,10}\])?")
 _ENDS_ARGUMENT = re.compile(
     r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)(?![A-Za-z])|(?:sin|cos|tan|cot|ln|log)\b"
 )
 _TOKEN = re.compile(r"\d|[A-Za-z]")
-_BASE_WORDS = {"binary": 2, "octal": 8, "hex": 16}
 
 
 def starts_here(cursor: Cursor) -> bool:
@@ -78,7 +71,7 @@ def starts_here(cursor: Cursor) -> bool:
 
 def _command_starts_factor(cursor: Cursor) -> bool:
     if cursor.sees(signs.TEXT):
-        return _text_is_mathematical(cursor)
+        return text_is_factor(cursor)
     match = signs.COMMAND.match(cursor.text, cursor.position)
     if match is None:
         return False
@@ -105,7 +98,7 @@ def _atom(cursor: Cursor, grammar: Grammar) -> Node:
     cursor.blank()
     sign = cursor.text[cursor.position : cursor.position + 1]
     if sign.isdigit() or sign == ".":
-        return _number(cursor)
+        return number(cursor)
     if sign.isalpha():
         return _name(cursor, grammar)
     if sign == "{":
@@ -125,44 +118,6 @@ def _atom(cursor: Cursor, grammar: Grammar) -> Node:
 def _inside(cursor: Cursor, text: str, grammar: Grammar) -> Node:
     """Read the inside of a brace group, as deep and as much between brackets as the group itself."""
     return grammar.whole(Cursor(text, depth=cursor.depth, brackets=cursor.brackets))
-
-
-def _number(cursor: Cursor) -> Node:
-    match = signs.COMMA_GROUPED.match(cursor.text, cursor.position) if cursor.brackets == 0 else None
-    match = match or signs.NUMBER.match(cursor.text, cursor.position)
-    if match is None:
-        raise NotMathematics(f"cannot read {cursor.rest()!r}")
-    written = match[0]
-    if len(written) > MAX_DIGITS:
-        raise NotMathematics(f"a number has more than {MAX_DIGITS} digits")
-    cursor.position = match.end()
-    whole, point, fraction = written.partition(".")
-    whole = "".join(sign for sign in whole if sign.isdigit())
-    value = Fraction(int(whole + fraction or "0"), 10 ** len(fraction))
-    if point and (repeating := signs.REPEATING.match(cursor.text, cursor.position)):
-        cursor.position = repeating.end()
-        period = next(digits for digits in repeating.groups() if digits)[:MAX_DIGITS]
-        value += Fraction(int(period), 10 ** len(fraction) * (10 ** len(period) - 1))
-    if exponent := signs.EXPONENT.match(cursor.text, cursor.position):
-        if abs(int(exponent[1])) > MAX_EXPONENT:
-            raise NotMathematics("an exponent is too large")
-        cursor.position = exponent.end()
-        value *= Fraction(10) ** int(exponent[1])
-    number = Number(value)
-    if not point and (base := signs.SUBSCRIPT.match(cursor.text, cursor.position)):
-        cursor.position = base.end()
-        return based(number, base[1] or base[2])
-    return number
-
-
-def based(number: Number, name: str) -> Based:
-    """The number's digits in the base that is named: `5`, `five`, `(5)`, `\\text{five}`. Raises NotMathematics."""
-    name = re.sub(r"\\(?:text|mathrm)|[{}()\s]|base", "", name)
-    base = int(name) if name.isdigit() else _BASE_WORDS.get(name.lower(), number_from_words(name))
-    digits = str(number.value)
-    if base is None or not 2 <= base <= 36 or not digits.isdigit() or any(int(digit) >= base for digit in digits):
-        raise NotMathematics(f"{digits} is no number in base {name}")
-    return Based(digits, base)
 
 
 def _name(cursor: Cursor, grammar: Grammar) -> Node:
@@ -309,8 +264,8 @@ def _root(cursor: Cursor, grammar: Grammar) -> Node:
         index = _inside(cursor, cursor.text[cursor.position + 1 : end], grammar)
         cursor.position = end + 1
         cursor.blank()
-    number = signs.NUMBER.match(cursor.text, cursor.position)
-    return Apply("root", (index, _number(cursor) if number else _single(cursor, grammar)))
+    value = number(cursor) if signs.NUMBER.match(cursor.text, cursor.position) else _single(cursor, grammar)
+    return Apply("root", (index, value))
 
 
 def _rounded(cursor: Cursor, name: str, grammar: Grammar) -> Node:
@@ -348,57 +303,6 @@ def _text(cursor: Cursor, name: str, grammar: Grammar) -> Node:
         return Symbol(SETS[content])
     if content in FUNCTIONS:
         return _function(cursor, content, grammar)
-    if not _is_mathematical_text(content):
+    if not is_mathematical_text(content):
         raise NotMathematics(f"cannot read the words {content!r}")
     return _inside(cursor, content, grammar)
-
-
-def _is_mathematical_text(content: str) -> bool:
-    return bool(content.strip()) and is_mathematical(re.sub(r"\\[A-Za-z]+", "", content))
-
-
-def _text_is_mathematical(cursor: Cursor) -> bool:
-    ahead = Cursor(cursor.text)
-    ahead.position = cursor.position
-    ahead.take(signs.TEXT)
-    content = ahead.group()
-    return _is_mathematical_text(content) and content.strip() not in {"or", "and"} and first_name(content.strip()) != ""
-
-
-def text_words(cursor: Cursor) -> str | None:
-    """The words of a `\\text{…}` that holds nothing else; the cursor moves behind it. None elsewhere."""
-    start = cursor.position
-    command = cursor.take(signs.TEXT)
-    if command is not None and command[1] != "mathbb":
-        content = cursor.group().strip(" .")
-        if signs.WORDS.fullmatch(content):
-            return content
-    cursor.position = start
-    return None
-
-
-def unit_words(cursor: Cursor) -> list[str]:
-    """The words that stand here, plain or in `\\text`, with powers such as `cm^2`; they end at "and", "or" and a comma."""
-    words: list[str] = []
-    while not cursor.at_end() and not cursor.sees(signs.JOINER):
-        if cursor.take(signs.UNIT_LINK) and words:
-            words.append("/")
-            continue
-        start = cursor.position
-        if (command := cursor.take(signs.TEXT)) is not None and command[1] in _UNIT_TEXTS:
-            content = cursor.group().strip(" .~,()")
-        elif (plain := cursor.take(signs.UNIT_WORD)) is not None:
-            content = plain[1] or plain[2]
-        else:
-            cursor.position = start
-            break
-        if any(sign.isdigit() for sign in re.sub(r"\^\s?\{?-?\d\}?", "", content)) or number_from_words(content):
-            cursor.position = start
-            break
-        if (power := cursor.take(signs.UNIT_POWER)) is not None:
-            content += f"^{power[1] or power[2]}"
-        words.extend(content.replace("^ ", "^").replace("{", "").replace("}", "").split())
-    return words
-
-
-_UNIT_TEXTS = _TEXT_NAMES | {"mathrm", "mathit", "mathbf", "mathsf"}

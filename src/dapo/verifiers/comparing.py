@@ -18,6 +18,7 @@ from dapo.verifiers.settling import (
     is_name,
     is_range,
     last_equation,
+    names_differ,
     settle,
     unit_readings,
     without_name,
@@ -48,6 +49,8 @@ class Judge(Protocol):
 
 def equal(gold: Node, answer: Node, judge: Judge) -> Verdict:
     """Whether an answer is equal to the gold. The gold's form leads: a single value, a list, a set, an equation."""
+    if names_differ(gold, answer):
+        return False
     gold, answer = settle(gold), settle(answer)
     if gold == answer:
         return True
@@ -90,10 +93,10 @@ def some(verdicts: Iterable[Verdict]) -> Verdict:
 
 def _value(gold: Node, answer: Node, judge: Judge) -> Verdict:
     """Two single values with their units: a percentage may be written as its number, a unit may be left out."""
-    if isinstance(gold, Relation) or isinstance(answer, Relation):
-        return _ratio(gold, answer, judge)
     if conflicting_units(gold, answer):
         return False
+    if isinstance(as_value(gold), Relation) or isinstance(as_value(answer), Relation):
+        return _ratio(as_value(gold), as_value(answer), judge)
     return some(judge.same(left, right) for left, right in unit_readings(gold, answer))
 
 
@@ -194,22 +197,22 @@ def _in_any_order(gold: Sequence[Node], answer: Sequence[Node], judge: Judge) ->
 
 
 def _matrix(gold: Node, answer: Node, judge: Judge) -> Verdict:
-    """Matrices element by element; a vector may be written as a tuple."""
-    gold_rows, answer_rows = _rows(gold), _rows(answer)
-    if gold_rows is None or answer_rows is None or len(gold_rows) != len(answer_rows):
+    """Matrices element by element; a row or a column may be written as a tuple."""
+    if isinstance(gold, Matrix) and isinstance(answer, Matrix) and len(gold.rows) != len(answer.rows):
         return False
-    if any(len(g) != len(a) for g, a in zip(gold_rows, answer_rows, strict=True)):
+    left, right = _cells(gold), _cells(answer)
+    if left is None or right is None or len(left) != len(right):
         return False
-    pairs = [pair for g, a in zip(gold_rows, answer_rows, strict=True) for pair in zip(g, a, strict=True)]
-    return every(equal(g, a, judge) for g, a in pairs)
+    return every(equal(g, a, judge) for g, a in zip(left, right, strict=True))
 
 
-def _rows(node: Node) -> tuple[tuple[Node, ...], ...] | None:
+def _cells(node: Node) -> tuple[Node, ...] | None:
+    """The elements of a matrix row by row, or of a tuple."""
     match node:
         case Matrix(rows):
-            return tuple((cell,) for cell in rows[0]) if len(rows) == 1 else rows
+            return tuple(cell for row in rows for cell in row)
         case Listing("(" | "<" | "[", ")" | ">" | "]", items):
-            return tuple((item,) for item in items)
+            return items
     return None
 
 

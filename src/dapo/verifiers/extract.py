@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dapo.verifiers.boxes import Box, read_box
+from dapo.verifiers.passages import DISPLAYS, MAX_LINE, line_from, next_text, with_display, without_bullet
 from dapo.verifiers.text import MAX_SEARCHED, without_end_markers, without_reasoning
 
 Kind = Literal["box", "line", "hash", "tag", "sentence", "free"]
@@ -20,7 +21,6 @@ _WINDOW = 4000
 _LARGEST_WINDOW = 256_000
 _CONTEXT = 1000
 _MAX_SKIPPED = 64  # statements without a value that are passed over before the search gives up
-_MAX_LINE = 2000
 
 # The first sign is a plain set, so that the search skips over everything else at the speed of C.
 _MARKER = re.compile(
@@ -40,6 +40,12 @@ _SUPPOSED = re.compile(
     r"\b(?:if|whether|suppose|supposing|assume|assuming|unless|is|what)\s{1,3}(?:that\s)?(?:the\s)?(?:\w{1,12}\s)?$",
     re.I,
 )
+_BEFORE_LABEL = re.compile(
+    r"\\?(?:text|textbf|mathbf|boxed|the|my|our|so|thus|hence|therefore|and|final|correct|short|numerical|exact)"
+    r"(?![A-Za-z])|最终|正确|[所因]?以|此|的",
+    re.IGNORECASE,
+)
+_CHECKED = re.compile(r"\b(?:check|checks|verify|verifies|confirm|confirms|test|compare)\b", re.IGNORECASE)
 _CLOSERS = re.compile(r"[*_}\"'`]*")
 _LEAD = re.compile(
     r"[\s:：]*(?:(?:thus|therefore|then|hence|simply|just|exactly|equal to|now)\b[\s:,]*)*", re.IGNORECASE
@@ -58,8 +64,6 @@ _NUMBERED_HEADING = re.compile(r"\s*\d+\s*[.):]\s*[A-Za-z*]|\s*[A-Za-z]+\s+\d+\s
 _HEADING_NAMES = frozenset(
     {"answer", "answers", "final answer", "the answer", "the final answer", "final answers", "答案"}
 )
-_BULLET = re.compile(r"[-*•]\s+(?=\S)")
-_DISPLAYS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"), ("```", "```"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,23 +199,11 @@ def _is_hedged_outside(body: str, box: Box) -> bool:
     return bool(_HEDGE_AFTER.match(body, box.end) or _HEDGE_BEFORE.search(body, max(0, box.start - 40), box.start))
 
 
-def _line_from(body: str, start: int) -> str:
-    """The rest of the line; a long one is cut unless it is one long word, such as a number of many digits."""
-    end = body.find("\n", start)
-    line = body[start : end if end >= 0 else len(body)]
-    if len(line) > _MAX_LINE:
-        line = line.strip()
-        head = line[:_MAX_LINE]
-        if " " in head.rstrip(". "):
-            return head
-    return line
-
-
 def _hash(body: str, marker: re.Match[str]) -> Stated | Missing | None:
-    line = _line_from(body, marker.end()).lstrip("#").strip(" :：\t\r")
+    line = line_from(body, marker.end()).lstrip("#").strip(" :：\t\r")
     if not line:
         return None if body[marker.end() :].strip() else Missing(why="the last answer line is empty")
-    if not _VALUE_SIGN.search(line) or _NUMBERED_HEADING.match(line) or len(line[:_MAX_LINE].split()) > 8:
+    if not _VALUE_SIGN.search(line) or _NUMBERED_HEADING.match(line) or len(line[:MAX_LINE].split()) > 8:
         return None
     return Stated(text=line, kind="hash")
 
@@ -240,11 +232,13 @@ def _worded(body: str, marker: re.Match[str], *, in_words: bool) -> Stated | Mis
     if after["colon"]:
         if _is_quoted(body, marker.start(), after.end()):
             return None
+        if _is_in_passing(body, marker.start(), after.end()):
+            return None
         closers = _CLOSERS.match(body, after.end())
         return _after_colon(body, closers.end() if closers else after.end())
     if _SUPPOSED.search(body, max(0, marker.start() - 40), marker.start()):
         return None
-    return _sentence(_line_from(body, after.end()), in_words=in_words)
+    return _sentence(line_from(body, after.end()), in_words=in_words)
 
 
 def _is_quoted(body: str, start: int, end: int) -> bool:
@@ -252,13 +246,21 @@ def _is_quoted(body: str, start: int, end: int) -> bool:
     return start > 0 and body[start - 1] in "\"'`“" and body[end : end + 1] in {'"', "'", "`", "”"}
 
 
+def _is_in_passing(body: str, start: int, end: int) -> bool:
+    """Whether a sentence merely speaks of "our answer: …" on its way; an answer line begins with the word."""
+    before = body[max(body.rfind("\n", 0, start) + 1, start - 80) : start]
+    if not _BEFORE_LABEL.sub("", before).strip(" \t*_#>`~$\\{}[]()\"'-.,|✅👉"):
+        return False
+    return _CHECKED.search(before) is not None or len(line_from(body, end)[:MAX_LINE].split()) > 8
+
+
 def _after_colon(body: str, start: int) -> Stated | Missing | None:
-    first = _next_text(body, start)
+    first = next_text(body, start)
     if first is None:
         return Missing(why="the last answer line is empty")
     if "\n" in body[start:first]:
-        first = _without_bullet(body, first)
-    line = _with_display(body, first)
+        first = without_bullet(body, first)
+    line = with_display(body, first)
     if _PLACEHOLDER.match(line[:80]):
         return None
     if not any(sign.isdigit() for sign in line[:80]) and len(line) < 80 and _REFERS_BACK.match(line):
@@ -276,14 +278,14 @@ def _below_heading(body: str, marker: re.Match[str]) -> Stated | None:
     line_start = body.rfind("\n", 0, marker.start()) + 1
     if marker.start() - line_start > 40:
         return None
-    line = _line_from(body, line_start)
+    line = line_from(body, line_start)
     if " ".join(line.strip(" #*_>`~=-\t\r✅").lower().split()) not in _HEADING_NAMES:
         return None
-    first = _next_text(body, line_start + len(line))
+    first = next_text(body, line_start + len(line))
     if first is None:
         return None
-    below = _with_display(body, _without_bullet(body, first))
-    return Stated(text=below, kind="line") if len(below[:_MAX_LINE].split()) <= 12 else None
+    below = with_display(body, without_bullet(body, first))
+    return Stated(text=below, kind="line") if len(below[:MAX_LINE].split()) <= 12 else None
 
 
 def _sentence(line: str, *, in_words: bool) -> Stated | None:
@@ -295,34 +297,9 @@ def _sentence(line: str, *, in_words: bool) -> Stated | None:
             return None
     if _PLACEHOLDER.match(line[:80]) or line.rstrip(" *$").endswith("?"):
         return None
-    if _VALUE_SIGN.search(line[:_MAX_LINE]) or (in_words and line.strip() and len(line.split()) <= 4):
+    if _VALUE_SIGN.search(line[:MAX_LINE]) or (in_words and line.strip() and len(line.split()) <= 4):
         return Stated(text=line, kind="sentence")
     return None
-
-
-def _without_bullet(body: str, start: int) -> int:
-    """Below an `Answer:` a dash with a space behind it begins a list item; a minus stands at its number."""
-    bullet = _BULLET.match(body, start)
-    return start if bullet is None else bullet.end()
-
-
-def _next_text(body: str, start: int) -> int | None:
-    """The position of the next sign that is not blank."""
-    found = re.compile(r"\S").search(body, start)
-    return found.start() if found else None
-
-
-def _with_display(body: str, start: int) -> str:
-    """The line at `start`, and where it opens a displayed formula or code block, all of that."""
-    line = _line_from(body, start).rstrip()
-    for opening, closing in _DISPLAYS:
-        if not line.startswith(opening):
-            continue
-        if closing in line[len(opening) :] or (opening == "$" and line != "$"):
-            return line
-        end = body.find(closing, start + max(len(opening), len(line) if opening == "```" else 0), start + _MAX_LINE)
-        return body[start : end + len(closing)] if end >= 0 else line
-    return line
 
 
 def _free(body: str) -> Stated | Missing:
@@ -331,14 +308,14 @@ def _free(body: str) -> Stated | Missing:
     if not text:
         return Missing(why="the response is empty")
     last = text[text.rfind("\n") + 1 :].strip()
-    for opening, closing in _DISPLAYS:
+    for opening, closing in DISPLAYS:
         if last == closing or (last.endswith(closing) and opening not in last[: -len(closing)]):
-            start = text.rfind(opening, max(0, len(text) - _MAX_LINE), len(text) - len(closing))
+            start = text.rfind(opening, max(0, len(text) - MAX_LINE), len(text) - len(closing))
             if start >= 0:
                 last = text[start:]
             break
-    if len(last) > _MAX_LINE and " " in last[-_MAX_LINE:].strip():
-        last = last[-_MAX_LINE:]
+    if len(last) > MAX_LINE and " " in last[-MAX_LINE:].strip():
+        last = last[-MAX_LINE:]
     if last.rstrip(" *$").endswith("?"):
         return Missing(why="the response ends on a question")
     return Stated(text=last, kind="free")

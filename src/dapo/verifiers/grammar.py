@@ -8,11 +8,13 @@ From the loosest binding (a list of items) to the tightest (a factor); what a fa
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
-from dapo.verifiers import atoms, signs
+from dapo.verifiers import atoms, signs, wording
 from dapo.verifiers.cursor import Cursor, NeedsLibrary, NotMathematics, is_mathematical
 from dapo.verifiers.nodes import Apply, Listing, Node, Number, Quantity, Relation, SetOperation, Words
+from dapo.verifiers.numerals import based
 from dapo.verifiers.vocabulary import DANGLING, JOINING_WORDS, MULTIPLIERS, NOT_UNITS, UNITS, number_from_words
 
 __all__ = ["MAX_LENGTH", "NeedsLibrary", "NotMathematics", "parse"]
@@ -22,6 +24,8 @@ MAX_LENGTH = 10_000
 MAX_SIGNS_BEHIND = 8
 """Powers, factorials and the like behind one value."""
 
+_CHOOSE = re.compile(r"\{([^{}]{1,100}?)\\choose(?![A-Za-z])([^{}]{1,100})\}")
+
 
 def parse(text: str) -> Node:
     """Read an answer that is written in ASCII (see `text.to_plain`).
@@ -30,7 +34,7 @@ def parse(text: str) -> Node:
     """
     if len(text) > MAX_LENGTH:
         raise NotMathematics("the answer is too long to be read as mathematics")
-    return _whole(Cursor(text))
+    return _whole(Cursor(_CHOOSE.sub(r"\\binom{\1}{\2}", text.replace("{:}", ":"))))
 
 
 def _whole(cursor: Cursor) -> Node:
@@ -91,7 +95,7 @@ def _words_alone(cursor: Cursor) -> Node | None:
     if counted is not None:
         return counted
     start = cursor.position
-    words = atoms.text_words(cursor)
+    words = wording.text_words(cursor)
     if words is None:
         match = signs.WORDS.match(cursor.text, cursor.position)
         if match is None:
@@ -130,13 +134,13 @@ def _with_unit(cursor: Cursor, value: Node) -> Node:
     """The value with the words after it; words that change or doubt it ("or so", "squared", "more") are refused."""
     while True:
         if isinstance(value, Number) and (base := cursor.take(signs.BASE_NOTE)) is not None:
-            return atoms.based(value, base[1] or base[2])
+            return based(value, base[1] or base[2])
         if (name := cursor.take_word(*MULTIPLIERS)) is None:
             break
         value = Apply("mul", (value, Number(Fraction(MULTIPLIERS[name]))))
     if cursor.take(signs.MODULUS_NOTE):
         return Quantity(value, "mod")
-    words = atoms.unit_words(cursor)
+    words = wording.unit_words(cursor)
     if not words:
         return value
     doubtful = [word for word in words if word.lower() in NOT_UNITS]

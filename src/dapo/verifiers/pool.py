@@ -24,6 +24,8 @@ from dapo.verifiers.process import WorkerFailed, WorkerProcess, WorkerTimeout
 
 logger = logging.getLogger("dapo.verifiers")
 
+_LONG = 200_000  # characters; longer responses are not even searched in the thread of the event loop
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCounts:
@@ -82,7 +84,8 @@ class VerifierPool:
 
     async def grade(self, response: str, gold: str, *, truncated: bool = False) -> Grade:
         """Grade one reply without holding up the event loop. A fault is returned in `Grade.error`, never raised."""
-        found = self._begin(Reply(response=response, gold=gold, truncated=truncated))
+        reply = Reply(response=response, gold=gold, truncated=truncated)
+        found = self._begin(reply) if len(response) < _LONG else await asyncio.to_thread(self._begin, reply)
         return found if isinstance(found, Grade) else await asyncio.wrap_future(found)
 
     def grade_many(self, replies: Iterable[Reply]) -> list[Grade]:
@@ -108,7 +111,8 @@ class VerifierPool:
     def _begin(self, reply: Reply) -> Grade | Future[Grade]:
         """Grade a reply if that is quick; else hand it to a thread that holds a worker."""
         if os.getpid() != self._owner:
-            self._open()  # a forked child shares no pipe with its parent
+            self._finalizer.detach()  # a forked child shares no process with its parent
+            self._open()
         if self._closed:
             raise RuntimeError("this VerifierPool is closed; make a new one")
         outcome = self._quickly(reply, self.verifier)
@@ -122,7 +126,7 @@ class VerifierPool:
             return grade_quickly(reply, verifier)
         except Exception as fault:
             logger.exception("verifier error on a response that ends in %r", reply.response[-200:])
-            error = f"{type(fault).__name__}: {str(fault)[:200]}"
+            error = _described(fault)
             return Grade(correct=False, extracted=None, why=error, error=error)
 
     def _finish(self, reply: Reply, outcome: Grade | Question, watched: Grade | Question | None) -> Grade:
@@ -142,9 +146,12 @@ class VerifierPool:
                 equal, error = worker.ask(outcome.gold, outcome.answer)
             finally:
                 self._give_back(worker)
-        except (WorkerFailed, OSError) as fault:
+        except WorkerFailed as fault:
             timed_out = isinstance(fault, WorkerTimeout)
             equal, error = False, str(fault)
+        except Exception as fault:
+            logger.exception("the pool failed on an answer")
+            equal, error = False, _described(fault)
         if error is not None:
             logger.warning("verifier error: %s; answer %r, gold %r", error, outcome.answer[:200], outcome.gold[:200])
         with self._lock:
@@ -162,6 +169,8 @@ class VerifierPool:
         return self._start_worker()
 
     def _start_worker(self) -> WorkerProcess:
+        if self._closed:
+            raise WorkerFailed("the pool was closed")
         worker = WorkerProcess(memory_mb=self._memory_mb, seconds=self._seconds)
         with self._lock:
             closed = self._closed
@@ -196,6 +205,10 @@ class VerifierPool:
                 disagreements=counts.disagreements + grade.disagrees,
             )
         return grade
+
+
+def _described(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {str(fault)[:200]}"
 
 
 def _end_all(workers: set[WorkerProcess]) -> None:

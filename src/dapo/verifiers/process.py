@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import subprocess
@@ -10,10 +11,15 @@ import sys
 import time
 from pathlib import Path
 
+from dapo.verifiers.worker import OUT_OF_MEMORY
+
 START_SECONDS = 120.0
 """How long a process may take to import its library, however busy the machine is."""
 
 _CHUNK = 65_536
+_EXIT_SECONDS = 5.0
+
+logger = logging.getLogger("dapo.verifiers")
 
 
 class WorkerFailed(Exception):
@@ -75,7 +81,17 @@ class WorkerProcess:
             self.end()
             raise WorkerFailed("the verifier process answered another question")
         error = message.get("error")
+        if error == OUT_OF_MEMORY:
+            self.end()  # what is left of its memory is in no state to be trusted
         return bool(message.get("equal", False)), None if error is None else str(error)
+
+    def _wait_for_exit(self) -> None:
+        """Let a process that is going down give its exit code, which says why; then clean up."""
+        try:
+            self._process.wait(timeout=_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            logger.warning("verifier process %d closed its output but goes on; it is killed", self.pid)
+        self.end()
 
     def end(self) -> None:
         """Kill the process and wait until it is gone."""
@@ -105,11 +121,15 @@ class WorkerProcess:
                 raise WorkerTimeout(f"not decided within the limit of {seconds:g} s")
             data = os.read(descriptor, _CHUNK)
             if not data:
-                self.end()
+                self._wait_for_exit()
                 raise WorkerFailed(f"the verifier process died ({_cause(self._process.returncode)})")
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
-        message = json.loads(line)
+        try:
+            message = json.loads(line)
+        except ValueError as fault:
+            self.end()
+            raise WorkerFailed("the verifier process wrote something that is no answer") from fault
         return message if isinstance(message, dict) else {}
 
 

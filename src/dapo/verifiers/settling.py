@@ -40,8 +40,35 @@ def _settled_relation(node: Relation) -> Node:
     return node
 
 
+def names_differ(gold: Node, answer: Node) -> bool:
+    """Whether both say the values of several unknowns, and not of the same ones."""
+    left, right = _names(gold), _names(answer)
+    return len(left) > 1 and len(right) > 1 and left != right
+
+
+def _names(node: Node) -> set[Node]:
+    """The unknowns of `x = 1, y = 2`; none of anything else."""
+    if not isinstance(node, Listing) or node.opening:
+        return set()
+    equations = [item for item in node.items if isinstance(item, Relation) and item.signs == ("=",)]
+    names = {item.terms[0] for item in equations if is_name(item.terms[0])}
+    return names if len(names) == len(node.items) else set()
+
+
+def _as_union(node: Listing) -> SetOperation | None:
+    """`x < 1 or x > 2` as a union of intervals."""
+    if node.joiner != "or" or node.opening or not all(isinstance(item, Relation) for item in node.items):
+        return None
+    parts = [as_interval(item) for item in node.items if isinstance(item, Relation)]
+    known = tuple(part for part in parts if part is not None)
+    return SetOperation("union", known) if len(known) == len(node.items) else None
+
+
 def _settled_listing(node: Listing) -> Node:
     """A list without names: `n = 2, 3`, `x = 1 or x = 2` and `x = 1, y = 2` are lists of values."""
+    union = _as_union(node)
+    if union is not None:
+        return union
     items = tuple(without_name(item) for item in node.items)
     names = [item.terms[0] for item in node.items if isinstance(item, Relation) and item.signs == ("=",)]
     all_named = len(names) == len(node.items) and all(map(is_name, names))

@@ -37,8 +37,9 @@ _CONCLUSION = re.compile(
     re.IGNORECASE,
 )
 _COPULA = re.compile(
-    r"(?:\b(?:is|are|was|equals?|be|(?:comes|amounts|adds up|sums up|evaluates|simplifies|reduces) to|becomes?|gets?|have|has|obtains?|gives?|yields?|but|total|answer|result|solution|exactly|only|approximately|"
-    r"about|around|roughly)\b(?:\s(?:equal to|exactly|just|simply|approximately|about|only|therefore|thus))?|=|:)",
+    r"(?:\b(?:is|are|was|equals?|be|(?:comes|amounts|adds up|sums up|evaluates|simplifies|reduces) to|becomes?|gets?"
+    r"|have|has|obtains?|gives?|yields?|but|total|answer|result|solution|exactly|only|approximately|about|around"
+    r"|roughly)\b(?:\s(?:equal to|exactly|just|simply|approximately|about|only|therefore|thus))?|=|:)",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.,\\])-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?(?![\w\\^_{]|[.,]\d)")

@@ -1,12 +1,13 @@
 """Equality by symbolic mathematics. Slow and, on hostile text, endless: the pool runs it in processes that it can end.
 
 Two expressions without variables are equal if their difference cannot be told from zero at a precision that grows with
-the numbers in them (400 digits and more), evaluated with tracked accuracy; floats take no part. With variables,
-rational functions are compared exactly, all others at several points, each to 100 digits.
+the numbers in them (400 digits and more), evaluated with tracked accuracy; floats take no part. With variables
+they are compared at several rational points, and rational functions of moderate size are then proved equal.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from dapo.verifiers.nodes import Node
 from dapo.verifiers.quick import QuickJudge
 
 _MAX_PRECISION = 20_000
-_MAX_DEGREE = 300
+_MAX_TERMS = 5000
 
 
 def is_equal(gold: str, answer: str) -> bool:
@@ -78,15 +79,19 @@ def same_expression(left: Any, right: Any) -> bool:
     difference = left - right
     if not difference.free_symbols:
         return _is_zero(difference)
-    if difference.is_rational_function() and _degree(difference) <= _MAX_DEGREE:
+    if not _agrees_at_points(left, right):
+        return False
+    if difference.is_rational_function() and _num_terms(difference) <= _MAX_TERMS:
         numerator, _ = sympy.fraction(sympy.together(difference))
         return bool(sympy.expand(numerator) == 0)
-    return _agrees_at_points(left, right)
+    return True
 
 
-def _degree(expression: Any) -> int:
-    """The largest power in an expression: what writing it out would cost."""
-    return max((int(abs(power.exp)) for power in expression.atoms(sympy.Pow) if power.exp.is_Integer), default=1)
+def _num_terms(expression: Any) -> int:
+    """About how many terms an expression has when it is written out."""
+    powers = [int(abs(power.exp)) for power in expression.atoms(sympy.Pow) if power.exp.is_Integer]
+    variables = len(expression.free_symbols)
+    return math.comb(min(max(powers, default=1), _MAX_TERMS) + variables, variables)
 
 
 def _is_zero(value: Any, digits: int | None = None) -> bool:

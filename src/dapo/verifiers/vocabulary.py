@@ -50,7 +50,8 @@ JOINING_WORDS = {"or": "or", "and": "and"}
 ALTERS_VALUE = frozenset(
     _words(
         "or not maybe perhaps possibly wrong incorrect false than more less fewer most least neither nor either unless "
-        "no except excluding anything any cannot impossible plus minus times over squared cubed factorial halves thirds quarters tenths hundredths without"
+        "no except excluding anything cannot impossible plus minus times over squared cubed factorial halves thirds "
+        "quarters tenths hundredths without"
     )
 ) | frozenset(MULTIPLIERS)
 """Words that change, bound or doubt a number that stands in the same sentence."""
@@ -117,7 +118,7 @@ COMMON_WORDS = frozenset(
     _words(
         "odd even yes no red new old one two six ten the and for east west all any day way cup pen dog cat "
         "box boy man sum hat car men bus he she is it we an as at be by do if my of so to up us go true none "
-        "ways sides cm mm km kg mg ml mL ft yd mi lb lbs oz hr hrs min sec rad deg mph kph in inch am pm st "
+        "ways sides cm mm km kg mg ml mL ft yd mi lb lbs oz hr hrs min sec rad deg mph kph in inch am pm AM PM st "
         "nd rd th etc per sq cu usd USD eur pct or not but was are has had did its our out off too"
     )
 )

@@ -18,6 +18,9 @@ from typing import IO
 
 logger = logging.getLogger(__name__)
 
+OUT_OF_MEMORY = "out of memory"
+"""The error of a question that wanted more memory than the worker may have."""
+
 _MEBIBYTE = 1024 * 1024
 _GRACE_SECONDS = 2
 
@@ -59,7 +62,7 @@ def _answer(line: str) -> dict[str, object]:
 
 def _described(fault: Exception) -> str:
     if isinstance(fault, MemoryError):
-        return "out of memory"
+        return OUT_OF_MEMORY
     return f"{type(fault).__name__}: {str(fault)[:200]}"
 
 
