@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """A tiny model is faster on one thread than on many, and sums in one order."""
-    import torch
-
-    torch.set_num_threads(1)
+# A tiny model is faster on one thread than on many, and sums in one order. Torch reads this when it is first imported, and
+# the commands that tests start inherit it; tests without torch pay nothing.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,11 @@ _KINDS: dict[str, tuple[Any, Any]] = {
 }
 _OWN_SETTINGS: dict[str, dict[str, Any]] = {
     "qwen3": {"head_dim": 16},
-    "gemma2": {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 8},  # soft caps, and a window that is felt
+    "gemma2": {
+        "head_dim": 16,
+        "query_pre_attn_scalar": 16,
+        "sliding_window": 8,
+    },  # soft caps, and a window that is felt
 }
 
 

@@ -64,7 +64,8 @@ async def collect(
     """Collect the groups of one step. Every generated group is in the result, kept or not, in prompt order.
 
     What is kept beyond `plan.groups` is surplus; the groups that were drawn first stay, not those that ended first.
-    There may be fewer groups than asked for, or none: see `no_signal`. Raises EngineError if a whole round fails.
+    There may be fewer groups than asked for, or none: see `no_signal`. Raises EngineError if
+    a whole round fails and nothing was kept before it.
     """
     started = time.perf_counter()
     attempts: list[_Attempt] = []
@@ -81,14 +82,17 @@ async def collect(
             *(_attempt(name, prompt, plan, engine, task, algorithm) for name, prompt in numbered)
         )
         failures = [attempt.failure for attempt in made if attempt.failure is not None]
-        if len(failures) == len(made):
+        if len(failures) == len(made) and kept == 0:
             raise failures[0]
         attempts.extend(made)
+        if len(failures) == len(made):
+            break  # what earlier rounds kept is not lost with an engine that fails now
     groups = _mark_surplus([attempt.judged for attempt in attempts], plan.groups)
     grading = sum(attempt.grade_seconds for attempt in attempts)
     stats = collected_stats(groups)
     stats["sampling/rounds"] = Total(value=rounds)
     stats["sampling/prompts_drawn"] = Peak(value=stream.position)
+    stats["sampling/prompts_dropped"] = Peak(value=stream.num_dropped)
     stats["sampling/epoch"] = Peak(value=stream.epoch)
     stats["time/grade"] = Total(value=grading)
     stats["time/generate"] = Total(value=max(0.0, time.perf_counter() - started - grading))

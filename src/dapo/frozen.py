@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Frozen(BaseModel):
@@ -18,3 +22,20 @@ class Frozen(BaseModel):
         use_attribute_docstrings=True,
         protected_namespaces=(),
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, values: Any) -> Any:
+        """Refuse true and false where a number is meant; pydantic would read them as 1 and 0."""
+        if isinstance(values, Mapping):
+            for name, value in values.items():
+                field = cls.model_fields.get(name)
+                if isinstance(value, bool) and field is not None and _is_number(field.annotation):
+                    raise ValueError(f"{name} = {str(value).lower()} is not a number")
+        return values
+
+
+def _is_number(annotation: Any) -> bool:
+    """Whether an annotation takes numbers and no booleans, e.g. `int`, `float | None`."""
+    parts = typing.get_args(annotation) or (annotation,)
+    return bool({int, float} & set(parts)) and bool not in parts

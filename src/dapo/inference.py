@@ -19,8 +19,8 @@ from dapo.storage.run_folder import find_policy
 from dapo.types import Message, Problem, Rollout, Sampling
 
 if TYPE_CHECKING:
-    from dapo.ports import Engine
     from dapo.models.render import Renderer
+    from dapo.ports import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,7 @@ async def train(run: Run) -> Outcome:
             run.recorder.groups(step, collected, labelled)
             if run.saves_at(step):
                 run.recorder.save(step)
-        measured = merge_stats(collected.stats, *(update.stats for update in updates), clock.stats())
+        measured = merge_stats(collected.stats, labelled.stats, *(update.stats for update in updates), clock.stats())
         measured["advantage/mean_abs"] = _mean_advantage(labelled)
         values = {name: stat.value for name, stat in measured.items()} | {"memory/peak_gb": run.peak_memory_gb()}
         run.recorder.metrics(step, dict(sorted(values.items())))

@@ -222,6 +222,12 @@ _ALL = (
         unit="tokens",
     ),
     Metric(
+        name="sampling/prompts_dropped",
+        meaning="Prompts passed over so far because they are longer than batch.max_prompt_tokens (overlong_prompts = drop).",
+        healthy="A small share of sampling/prompts_drawn; otherwise raise the limit.",
+        unit="prompts",
+    ),
+    Metric(
         name="sampling/prompts_drawn",
         meaning="Position in the stream of prompts: prompts drawn since the run began. Cumulative.",
         healthy="Grows by `sampling/groups_generated` a step.",

@@ -49,6 +49,8 @@ class FolderRecorder:
     def groups(self, step: int, collected: Collected, labelled: LabelledBatch | None) -> None:
         from dapo.storage.rollouts import rollout_lines
 
+        if not collected.groups:
+            return  # the data had ended before the step began
         self._folder.add_rollouts(step, rollout_lines(step, collected, labelled))
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dapo.config import RunConfig, remarks
+from dapo.errors import ConfigError
 from dapo.models.source import check_source
 from dapo.recorder import FolderRecorder
 from dapo.sampling_plan import evaluation_sampling, held_out_problems, training_sampling
@@ -42,8 +43,37 @@ class Result:
 def check_request(config: RunConfig, folder: RunFolder, *, resume: bool) -> None:
     """Refuse, before anything is loaded or written, what can be seen to be impossible. Raises RequestError."""
     folder.check(resume=resume)
+    if resume:
+        refuse_another_run(folder.config(), config.model_dump(mode="json"), folder.path)
     config.task.check()
     check_source(config.model)
+
+
+_MAY_CHANGE = ("steps", "evaluation", "checkpoint", "report", "versions")
+
+
+def refuse_another_run(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
+    """Refuse to resume with a recipe that would make a different run. Raises ConfigError with the difference."""
+    old, new = _flat(before), _flat(now)
+    names = sorted(name for name in old.keys() | new.keys() if name.split(".")[0] not in _MAY_CHANGE)
+    changed = [name for name in names if old.get(name) != new.get(name)]
+    if changed:
+        lines = "\n".join(f"  - {name}: {old.get(name)!r} there, {new.get(name)!r} now" for name in changed)
+        raise ConfigError(
+            f"--resume was asked for, and the recipe is not the one that {path} was begun with:\n{lines}\n"
+            f"That would be a different run. Use the same settings ({', '.join(_MAY_CHANGE[:-1])} may change), or another "
+            "run folder."
+        )
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
 
 
 def train_run(config: RunConfig, path: Path, *, resume: bool = False) -> Result:
@@ -86,25 +116,21 @@ async def _train(
     started = time.perf_counter()
     algorithm = config.algorithm.build(config.batch.max_tokens)
     trainer = config.trainer.build(config.model, algorithm, config.batch.temperature)
-    first_step = 1
-    if resume:
-        first_step = _restore(folder, trainer, stream)
+    engine = config.engine.build(config.model, renderer)
+    # From here on something is written: all that can refuse the request has had its turn.
+    first_step = _restore(folder, trainer, stream) if resume else 1
     folder.start(config.model_dump(mode="json"))  # on resume too: the recipe that is followed from here on
     recorder = FolderRecorder(config, folder, trainer, renderer, stream)
     for remark in remarks(config):
         recorder.note(remark)
-    engine = config.engine.build(config.model, renderer)
     try:
         run = _assemble(config, algorithm, task, renderer, stream, engine, trainer, recorder, held_out, first_step)
         with _stops_on_signal(run.stop, recorder):
             outcome = await train(run)
             if outcome.steps >= first_step:
                 recorder.save(outcome.steps)
-            if (
-                outcome.ending is not Ending.STOPPED
-                and outcome.steps >= first_step
-                and not run.evaluates_at(outcome.steps)
-            ):
+            is_measured = any(line["step"] == outcome.steps for line in recorder.evaluations)
+            if outcome.ending is not Ending.STOPPED and outcome.steps > 0 and not is_measured:
                 await run.evaluate(outcome.steps)
     finally:
         await engine.close()

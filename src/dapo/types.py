@@ -280,12 +280,13 @@ class LabelledBatch:
     """A batch with what the algorithm says of it.
 
     trained_BT: the tokens that train (a masked reply has none), in numerator and denominator alike. `columns` holds
-    `advantages` and whatever else the loss reads, each [B, T].
+    `advantages` and whatever else the loss reads, each [B, T]. `stats` is what labelling measured.
     """
 
     batch: Batch
     trained_BT: Tensor
     columns: Columns
+    stats: Stats = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

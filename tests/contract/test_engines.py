@@ -30,7 +30,9 @@ from tests.contract.parts import (
 from tests.tiny import BEGIN, END, END_THINK, THINK, TURN
 
 Tiny = Callable[..., Path]
-KINDS = ("llama", "qwen2", "qwen3")
+KINDS = ("llama", "qwen2", "qwen3", "gemma2")
+
+pytestmark = pytest.mark.filterwarnings("ignore:Gemma2ForCausalLM is sampled by", "ignore:Gemma2ForCausalLM trains on")
 
 every_engine = pytest.mark.parametrize("name", list(ENGINES))
 
@@ -534,6 +536,25 @@ def test_closing_gives_everyone_who_waits_an_error(tiny: Tiny, name: str) -> Non
 
     assert [type(outcome) for outcome in outcomes] == [EngineError] * 4
     assert all("closed" in str(outcome) for outcome in outcomes)
+
+
+@every_engine
+def test_closing_while_weights_are_copied_gives_who_waits_an_error(tiny: Tiny, name: str) -> None:
+    folder = tiny()
+    renderer = renderer_of(folder)
+    prompt = prompts_of(renderer)[0]
+
+    async def work(engine: Engine) -> RolloutGroup | BaseException:
+        loading = asyncio.ensure_future(engine.load(Weights(policy_version=1, source=SlowWeights(weights_of(folder)))))
+        await asyncio.sleep(0.02)
+        asked = asyncio.ensure_future(engine.sample(prompt, 1, Sampling(max_tokens=50), 1))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(engine.close(), timeout=10)
+        await asyncio.wait_for(loading, timeout=10)
+        (outcome,) = await asyncio.wait_for(asyncio.gather(asked, return_exceptions=True), timeout=10)
+        return outcome
+
+    assert isinstance(with_engine(open_engine(name, folder, renderer), work), EngineError)
 
 
 @every_engine

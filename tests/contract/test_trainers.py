@@ -38,30 +38,36 @@ from tests.contract.parts import model_config, open_engine, pack_groups, prompts
 
 Tiny = Callable[..., Path]
 AlgorithmConfig = DAPOConfig | GRPOConfig
-KINDS = ("llama", "qwen2", "qwen3")
+KINDS = ("llama", "qwen2", "qwen3", "gemma2")
+"""The last cannot share a prompt's positions among the replies of a group, so it takes the padded way."""
 LOSS_MEANS = ("token_mean", "group_token_mean", "sequence_mean", "constant_length")
 ALGORITHMS = (DAPOConfig(), GRPOConfig())
 
 
-def local_in_double(config: LocalConfig, folder: Path, algorithm: Algorithm, temperature: float) -> LocalTrainer:
-    """The local trainer on float64 weights, where sums in another order differ by next to nothing."""
+def local_of(config: LocalConfig, model: PreTrainedModel, algorithm: Algorithm, temperature: float) -> LocalTrainer:
+    """The local trainer of a given model, in the model's own precision."""
     return LocalTrainer(
-        load_model(model_config(folder), torch.float32).double(),
+        model,
         algorithm.loss,
         OptimizerSettings(learning_rate=config.learning_rate, weight_decay=config.weight_decay),
         temperature=temperature,
-        precision=torch.float64,
+        precision=torch.float32,
         micro_batch_tokens=config.micro_batch_tokens,
     )
 
 
 TRAINERS = {
-    "local": (LocalConfig(precision="float32"), local_in_double),
+    "local": (LocalConfig(precision="float32"), local_of),
 }
-"""Every trainer by name: its config in float32, and how it is made in float64. A new trainer is one more line."""
+"""Every trainer by name: its config in float32, and how it is made of a model. A new trainer is one more line."""
 
 MAX_TOKENS = 16
+SAME = 5e-7
+"""Relative distance of two gradients that differ in rounding alone: parts of a model (norms) and of the weights of tokens
+are float32 whatever the model is."""
 TEMPERATURE = 0.8
+
+pytestmark = pytest.mark.filterwarnings("ignore:Gemma2ForCausalLM trains on")
 
 every_trainer = pytest.mark.parametrize("name", list(TRAINERS))
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda config: config.type)
@@ -76,8 +82,10 @@ def open_trainer(
 
 
 def open_exact_trainer(name: str, folder: Path, algorithm: AlgorithmConfig, **settings: Any) -> Any:
+    """A trainer of float64 weights, where sums in another order differ by next to nothing."""
     config, make = TRAINERS[name]
-    return make(config.model_copy(update=settings), folder, algorithm.build(MAX_TOKENS), TEMPERATURE)
+    model = load_model(model_config(folder), torch.float32).double()
+    return make(config.model_copy(update=settings), model, algorithm.build(MAX_TOKENS), TEMPERATURE)
 
 
 def made_batch(seed: int = 0, *, groups: int = 4, size: int = 3) -> Batch:
@@ -199,7 +207,12 @@ def clips(algorithm: AlgorithmConfig) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("kind", "loss_mean"),
-    [*(("llama", loss_mean) for loss_mean in LOSS_MEANS), ("qwen2", "token_mean"), ("qwen3", "sequence_mean")],
+    [
+        *(("llama", loss_mean) for loss_mean in LOSS_MEANS),
+        ("qwen2", "token_mean"),
+        ("qwen3", "sequence_mean"),
+        ("gemma2", "group_token_mean"),
+    ],
 )
 @every_algorithm
 @every_trainer
@@ -214,8 +227,8 @@ def test_the_gradient_is_that_of_a_plain_computation_one_reply_at_a_time(
     trainer = open_trainer(name, folder, algorithm)
 
     exact = open_exact_trainer(name, folder, algorithm).gradient(minibatch)
-    assert distance(exact, expected) < 5e-7  # the weights of the tokens are float32
-    assert distance(trainer.gradient(minibatch), expected) < 1e-5
+    assert distance(exact, expected) < SAME
+    assert distance(trainer.gradient(minibatch), expected) < 3e-5
     assert trainer.step(minibatch).stats["optim/loss"].value == pytest.approx(loss, abs=1e-6)
 
 
@@ -235,17 +248,19 @@ def test_the_gradient_is_the_plain_one_with_each_switch(tiny: Tiny, name: str, a
     expected, _ = plain_gradient(folder, minibatch, "token_mean", **clips(algorithm))
     unswitched, _ = plain_gradient(folder, one_minibatch(folder, DAPOConfig()), "token_mean", **clips(DAPOConfig()))
 
-    assert distance(open_exact_trainer(name, folder, algorithm).gradient(minibatch), expected) < 5e-7
+    assert distance(open_exact_trainer(name, folder, algorithm).gradient(minibatch), expected) < SAME
     assert distance(expected, unswitched) > 1e-3
 
 
-@every_loss_mean
+@pytest.mark.parametrize(
+    ("kind", "loss_mean"), [*(("llama", loss_mean) for loss_mean in LOSS_MEANS), ("gemma2", "token_mean")]
+)
 @every_algorithm
 @every_trainer
 def test_the_gradient_does_not_depend_on_micro_batches(
-    tiny: Tiny, name: str, algorithm: AlgorithmConfig, loss_mean: str
+    tiny: Tiny, name: str, algorithm: AlgorithmConfig, kind: str, loss_mean: str
 ) -> None:
-    folder = tiny()
+    folder = tiny(kind=kind)
     algorithm = algorithm.model_copy(update={"loss_mean": loss_mean})
     minibatch = one_minibatch(folder, algorithm)
     whole = open_exact_trainer(name, folder, algorithm, micro_batch_tokens=100_000).gradient(minibatch)
@@ -253,8 +268,8 @@ def test_the_gradient_does_not_depend_on_micro_batches(
     for micro_batch_tokens in (1, 40, 100, 250):
         exact = open_exact_trainer(name, folder, algorithm, micro_batch_tokens=micro_batch_tokens)
         single = open_trainer(name, folder, algorithm, micro_batch_tokens=micro_batch_tokens)
-        assert distance(exact.gradient(minibatch), whole) < 1e-12
-        assert distance(single.gradient(minibatch), whole) < 1e-5
+        assert distance(exact.gradient(minibatch), whole) < SAME
+        assert distance(single.gradient(minibatch), whole) < 3e-5
 
 
 def take_rows(minibatch: Minibatch, rows: Sequence[int]) -> Minibatch:
@@ -296,22 +311,24 @@ def with_a_long_row(minibatch: Minibatch, length: int) -> Minibatch:
     return more
 
 
-@every_loss_mean
+@pytest.mark.parametrize(
+    ("kind", "loss_mean"), [*(("llama", loss_mean) for loss_mean in LOSS_MEANS), ("gemma2", "token_mean")]
+)
 @every_algorithm
 @every_trainer
 def test_the_gradient_does_not_depend_on_row_order_or_padding(
-    tiny: Tiny, name: str, algorithm: AlgorithmConfig, loss_mean: str
+    tiny: Tiny, name: str, algorithm: AlgorithmConfig, kind: str, loss_mean: str
 ) -> None:
-    folder = tiny()
+    folder = tiny(kind=kind)
     algorithm = algorithm.model_copy(update={"loss_mean": loss_mean})
     minibatch = one_minibatch(folder, algorithm)
     trainer = open_exact_trainer(name, folder, algorithm)
     plain = trainer.gradient(minibatch)
     shuffled = random.Random(1).sample(range(minibatch.num_rows), minibatch.num_rows)
 
-    assert distance(trainer.gradient(take_rows(minibatch, shuffled)), plain) < 1e-12
-    assert distance(trainer.gradient(widen(minibatch, 100)), plain) < 1e-12
-    assert distance(trainer.gradient(with_a_long_row(minibatch, 120)), plain) < 1e-12
+    assert distance(trainer.gradient(take_rows(minibatch, shuffled)), plain) < SAME
+    assert distance(trainer.gradient(widen(minibatch, 100)), plain) < SAME
+    assert distance(trainer.gradient(with_a_long_row(minibatch, 120)), plain) < SAME
 
 
 @every_trainer
@@ -412,6 +429,25 @@ def test_the_ratio_is_one_before_the_first_update(tiny: Tiny, name: str, tempera
     assert not any(metric.startswith("mismatch/") for metric in later)  # another version drew these tokens
 
 
+@pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("qwen3", True), ("gemma2", True)])
+@every_trainer
+def test_bfloat16_gives_about_the_same_gradient_and_the_same_for_each_split(
+    tiny: Tiny, name: str, kind: str, tied: bool
+) -> None:
+    folder = tiny(kind=kind, tied=tied, spread=0.05)
+    minibatch = one_minibatch(folder, DAPOConfig())
+    # Without old log-probabilities: a ratio beside its bound would be clipped on one side and not on the other.
+    minibatch = replace(minibatch, columns={ADVANTAGES: minibatch.columns[ADVANTAGES]})
+    exact = open_trainer(name, folder, DAPOConfig()).gradient(minibatch)
+
+    for micro_batch_tokens in (1, 100, 100_000):
+        trainer = open_trainer(name, folder, DAPOConfig(), precision="bfloat16", micro_batch_tokens=micro_batch_tokens)
+        found = trainer.gradient(minibatch)
+        assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+        assert distance(found, exact) < 0.03
+        assert all(tensor.dtype is torch.float32 for tensor in published(trainer).values())
+
+
 @every_trainer
 def test_the_learning_rate_warms_up_over_updates(tiny: Tiny, name: str) -> None:
     folder = tiny()
@@ -466,14 +502,15 @@ def test_a_minibatch_in_which_nothing_trains_has_loss_and_gradient_zero(
     assert all(torch.equal(tensor, before[key]) for key, tensor in published(trainer).items())
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("settings", [{}, {"kind": "qwen3", "tied": True}], ids=["llama", "tied qwen3"])
 @every_trainer
 def test_save_restore_and_step_is_step_and_step(
-    tiny: Tiny, name: str, settings: dict[str, Any], tmp_path: Path
+    tiny: Tiny, name: str, settings: dict[str, Any], precision: str, tmp_path: Path
 ) -> None:
     folder = tiny(**settings)
     one, two = one_minibatch(folder, DAPOConfig(), seed=1), one_minibatch(folder, DAPOConfig(), seed=2)
-    options = {"learning_rate": 1e-3, "warmup_updates": 5}
+    options = {"learning_rate": 1e-3, "warmup_updates": 5, "precision": precision}
     straight = open_trainer(name, folder, DAPOConfig(), **options)
     straight.step(one)
     straight.save(tmp_path / "checkpoint")
@@ -490,8 +527,9 @@ def test_save_restore_and_step_is_step_and_step(
     assert all(torch.equal(tensor, weights[key]) for key, tensor in published(resumed).items())
 
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "tied"), [("llama", False), ("llama", True), ("qwen2", False), ("qwen3", True), ("gemma2", True)]
+)
 @every_trainer
 def test_a_saved_policy_loads_in_transformers_with_equal_weights(
     tiny: Tiny, name: str, kind: str, tied: bool, tmp_path: Path
@@ -525,3 +563,25 @@ def test_a_new_trainer_publishes_the_models_own_weights_as_version_zero(tiny: Ti
     expected = load_model(model_config(folder), torch.float32).state_dict()
     assert all(torch.equal(tensor, expected[key]) for key, tensor in published(trainer).items())
     trainer.close()
+
+
+@every_trainer
+def test_buffers_are_published_saved_and_restored_like_parameters(tiny: Tiny, name: str, tmp_path: Path) -> None:
+    config, make = TRAINERS[name]
+
+    def opened(value: float) -> tuple[PreTrainedModel, Trainer]:
+        model = load_model(model_config(tiny()), torch.float32)
+        model.register_buffer("note", torch.full((3,), value))
+        return model, make(config, model, DAPOConfig().build(MAX_TOKENS), TEMPERATURE)
+
+    model, trainer = opened(1.0)
+    model.note.fill_(7.0)
+    assert published(trainer)["note"].tolist() == [7.0, 7.0, 7.0]
+    trainer.step(one_minibatch(tiny(), DAPOConfig()))
+    trainer.save(tmp_path / "checkpoint")
+
+    other, resumed = opened(1.0)
+    resumed.restore(tmp_path / "checkpoint")
+
+    assert other.note.tolist() == [7.0, 7.0, 7.0]
+    assert published(resumed)["note"].tolist() == [7.0, 7.0, 7.0]

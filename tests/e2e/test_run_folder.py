@@ -85,7 +85,7 @@ def test_a_line_of_rollouts_is_a_generated_group(learned: Trained) -> None:
             assert list(group) == GROUP_KEYS
             assert group["step"] == step
             assert group["group"] == f"{step}-{number:04d}"
-            assert re.fullmatch(r"row-\d+|line-\d+|.+", group["prompt_id"])
+            assert re.fullmatch(r"row-\d+", group["prompt_id"])
             question = re.fullmatch(rf"{re.escape(BEGIN + USER)}(\d)\+(\d){re.escape(ASSISTANT)}", group["prompt"])
             assert question is not None
             assert group["gold"] == str(int(question[1]) + int(question[2]))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from dapo.algorithms.value import ADVANTAGES, OLD_LOGPROBS, Loss
-from dapo.maths.advantages import group_normalised
 from dapo.maths.losses import clipped
 from dapo.maths.overlong import soft_overlong_punishment
 from dapo.types import Batch, Columns, LabelledBatch, Reason, Rollout, ScoredGroup, TokenLoss
@@ -82,6 +81,3 @@ def clipped_loss(*, clip_low: float, clip_high: float, dual_clip: float | None) 
         return TokenLoss(loss_BT=terms.loss_BT, watch=watch, peaks={"policy/ratio_max": terms.ratio_BT})
 
     return loss
-
-
-GROUP_NORMALISED = group_normalised

@@ -46,7 +46,7 @@ class NativeConfig(Frozen):
     """Replies that are generated side by side."""
 
     def build(self, model: ModelConfig, renderer: Renderer) -> NativeEngine | HFEngine:
-        """Load the engine's own copy of the model. Where its attention cannot be planned, engine `hf` serves, with a warning."""
+        """Load the engine's own copy of the model. Where attention cannot be planned, engine `hf` serves, with a warning."""
         from dapo.engines.pick import native_or_hf
         from dapo.models.load import load_model, resolve_precision
 

@@ -67,3 +67,63 @@ def _rewards_differ(rewards_B: Tensor, group_B: Tensor, usable_B: Tensor) -> Ten
     lowest.scatter_reduce_(0, group_B, torch.where(usable_B, rewards_B, infinite_B), "amin")
     highest.scatter_reduce_(0, group_B, torch.where(usable_B, rewards_B, -infinite_B), "amax")
     return (highest > lowest)[group_B]
+
+
+def leave_one_out(rewards_B: Tensor, group_B: Tensor, counted_B: Tensor | None = None) -> Tensor:
+    """R minus the mean of the other replies of the group, [B]. Source: RLOO, arXiv 2402.14740, section 2.
+
+    It is the centred reward times n / (n - 1). A reply without others has advantage 0.
+    """
+    centred_B, count_B, _ = _centred(rewards_B, group_B, counted_B)
+    scale_B = count_B / (count_B - 1).clamp(min=1)
+    return torch.where(count_B > 1, centred_B * scale_B, torch.zeros_like(centred_B))
+
+
+def generalised_advantages(
+    rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, *, discount: float, decay: float
+) -> tuple[Tensor, Tensor]:
+    """GAE: (advantages_BT, returns_BT), both 0 outside the mask. Source: arXiv 1506.02438, Eq. 16.
+
+        delta_t = r_t + discount * V_(t+1) - V_t          A_t = delta_t + discount * decay * A_(t+1)
+
+    t + 1 is the next position inside the mask, and beyond the last one V and A are 0. So whatever stands on masked
+    positions, such as the values of padding, never enters. Returns are advantages + values.
+
+    Mask [1, 1, 0], rewards [0, 1, 0], values [0, 0, 100], discount 1, decay 0.95 give [0.95, 1, 0].
+    """
+    next_value_B = torch.zeros_like(values_BT[:, 0])
+    next_advantage_B = torch.zeros_like(next_value_B)
+    advantages_BT = torch.zeros_like(values_BT)
+    for place in range(values_BT.shape[1] - 1, -1, -1):
+        inside_B = mask_BT[:, place]
+        delta_B = rewards_BT[:, place] + discount * next_value_B - values_BT[:, place]
+        advantage_B = delta_B + discount * decay * next_advantage_B
+        advantages_BT[:, place] = torch.where(inside_B, advantage_B, 0.0)
+        next_advantage_B = torch.where(inside_B, advantage_B, next_advantage_B)
+        next_value_B = torch.where(inside_B, values_BT[:, place], next_value_B)
+    return advantages_BT, torch.where(mask_BT, advantages_BT + values_BT, 0.0)
+
+
+def whitened(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """(A - mean) / (std + 1e-6) over the tokens in the mask, 0 outside. One token, or all alike, gives 0."""
+    count = mask_BT.sum()
+    inside = torch.where(mask_BT, advantages_BT, 0.0)
+    mean = inside.sum() / count.clamp(min=1)
+    centred_BT = torch.where(mask_BT, advantages_BT - mean, 0.0)
+    variance = centred_BT.square().sum() / (count - 1).clamp(min=1)
+    return centred_BT / (variance.sqrt() + EPSILON)
+
+
+def rewards_to_go(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """The sum of a reply's rewards from each token on, 0 outside the mask, [B, T]."""
+    inside = torch.where(mask_BT, rewards_BT, 0.0)
+    return torch.where(mask_BT, inside.flip(1).cumsum(1).flip(1), 0.0)
+
+
+def at_last_token(rewards_B: Tensor, mask_BT: Tensor) -> Tensor:
+    """Each row's reward on its last token inside the mask, [B, T]. A row without one keeps none."""
+    width = mask_BT.shape[1]
+    last_B = width - 1 - mask_BT.flip(1).to(torch.int8).argmax(dim=1)
+    placed_BT = torch.zeros(mask_BT.shape, dtype=rewards_B.dtype, device=rewards_B.device)
+    placed_BT.scatter_(1, last_B.unsqueeze(1), rewards_B.unsqueeze(1))
+    return torch.where(mask_BT, placed_BT, 0.0)

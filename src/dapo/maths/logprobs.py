@@ -21,12 +21,3 @@ def logprobs_and_entropy(logits: Tensor, tokens: Tensor, temperature: float) -> 
         probabilities = (scaled - normaliser.unsqueeze(-1)).exp()
         entropy = normaliser - (probabilities * scaled).sum(dim=-1)
     return logprobs, entropy
-
-
-def kl_k3(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
-    """Estimate KL(p || q) from samples of p, each term >= 0: exp(d) - d - 1 with d = log q - log p.
-
-    Source: J. Schulman, "Approximating KL divergence" (2020), estimator k3. `logprobs` are p's, `other_logprobs` q's.
-    """
-    difference = (other_logprobs - logprobs).clamp(-20.0, 20.0)
-    return difference.exp() - difference - 1

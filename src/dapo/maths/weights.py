@@ -51,3 +51,24 @@ def constant_length(mask_BT: Tensor, group_B: Tensor, *, length: int) -> Tensor:
     weight_BT = mask_BT.to(torch.float32)
     num_replies = (weight_BT.sum(dim=1) > 0).sum().clamp(min=1)
     return weight_BT / (num_replies * length)
+
+
+def sequence_sum(mask_BT: Tensor, group_B: Tensor) -> Tensor:
+    """1 / replies for every token: the mean over replies of the sum over tokens, as RLOO has it."""
+    return constant_length(mask_BT, group_B, length=1)
+
+
+def micro_batch_mean(mask_BT: Tensor, group_B: Tensor, *, rows: int) -> Tensor:
+    """The paper-era mean: a token mean in each run of `rows` replies, weighed by its share of the replies.
+
+    That is what the published runs probably had: verl of that time took the token mean of each micro-batch and scaled it
+    by micro-batch / mini-batch size. Tokens of different micro-batches weigh differently, so it is not the token mean of
+    the paper; it stands here for people who reproduce. The runs of rows are part of the weights, so even this mean does
+    not depend on how the trainer cuts the step up.
+    """
+    weight_BT = mask_BT.to(torch.float32)
+    total = weight_BT.shape[0]
+    parts = [
+        part / part.sum().clamp(min=1) * (part.shape[0] / total) for part in torch.split(weight_BT, rows) if part.shape[0]
+    ]
+    return torch.cat(parts) if parts else weight_BT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -73,6 +74,16 @@ class RunFolder:
                 "with --run."
             )
 
+    def config(self) -> dict[str, Any]:
+        """The recipe that the run was begun with. Raises RequestError if the file is broken."""
+        try:
+            content = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RequestError(f"{self.path}/config.json is not JSON: {error}. Restore the file.") from error
+        if not isinstance(content, dict):
+            raise RequestError(f"{self.path}/config.json holds no object. Restore the file.")
+        return content
+
     def start(self, config: Mapping[str, Any]) -> None:
         """Make the folder and write the resolved config with the versions of what matters."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -121,6 +132,4 @@ def find_policy(path: str) -> str:
 
 
 def _pretty(value: Any) -> str:
-    import json
-
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)

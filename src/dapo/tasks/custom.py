@@ -11,8 +11,8 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
 from dapo.errors import ConfigError, RequestError, RewardError
+from dapo.loading import load_object
 from dapo.ports import Task
-from dapo.tasks.loading import load_object
 from dapo.tasks.rewards import ENGINE_FAILED, rule_score
 from dapo.types import Finish, Problem, Rollout, Score
 

@@ -58,6 +58,8 @@ class LocalConfig(Frozen):
             temperature=temperature,
             precision=resolve_precision(self.precision, model.device),
             micro_batch_tokens=self.micro_batch_tokens,
+            critic=algorithm.critic,
+            reference=algorithm.reference,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +11,28 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from dapo.algorithms.value import OLD_LOGPROBS, Loss
+from dapo.algorithms.value import (
+    OLD_LOGPROBS,
+    REFERENCE_LOGPROBS,
+    TRAINED,
+    VALUES,
+    CriticSettings,
+    Loss,
+    ReferenceSettings,
+)
 from dapo.batching import select_rows
-from dapo.maths.logprobs import kl_k3
+from dapo.maths.kl import kl_k3
+from dapo.maths.weights import token_mean
 from dapo.models.weights import copy_weights
-from dapo.trainers.forward import ReplyLogprobs, pick_forward, why_not_packed
+from dapo.trainers.critic import Critic
+from dapo.trainers.forward import Forward, ReplyLogprobs, pick_forward, why_not_packed
 from dapo.trainers.precision import ComputeCopy
+from dapo.trainers.reference import Reference
 from dapo.trainers.state import load_trainer_state, save_trainer_state
 from dapo.types import Batch, Columns, Mean, Minibatch, Peak, Stat, TokenLoss, Total, Update, Weights, merge_stats
+
+Rows = tuple[tuple[tuple[int, ...], ...], Tensor, Tensor]
+"""Prompts, reply tokens [B, T] and lengths [B]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +53,10 @@ class OptimizerSettings:
 
 
 class LocalTrainer:
-    """Trains one model in this process. Weights are float32; matrix products run in `precision`."""
+    """Trains one model in this process. Weights are float32; matrix products run in `precision`.
+
+    A critic and a frozen reference stand beside the policy where the algorithm asks for them.
+    """
 
     def __init__(
         self,
@@ -50,6 +67,8 @@ class LocalTrainer:
         temperature: float,
         precision: torch.dtype = torch.float32,
         micro_batch_tokens: int = 4096,
+        critic: CriticSettings | None = None,
+        reference: ReferenceSettings | None = None,
     ) -> None:
         self._model = model
         self._loss = loss
@@ -61,6 +80,10 @@ class LocalTrainer:
         obstacle = why_not_packed(model)
         self._compute = ComputeCopy(model, precision)
         self._forward = pick_forward(self._compute.model, obstacle)
+        self._critic = (
+            Critic(critic, self._forward, model, precision=precision, obstacle=obstacle) if critic is not None else None
+        )
+        self._reference = Reference(reference, self._compute.model, obstacle) if reference is not None else None
         self._optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=settings.learning_rate,
@@ -81,55 +104,48 @@ class LocalTrainer:
 
     @torch.no_grad()
     def annotate(self, batch: Batch, needs: frozenset[str]) -> Columns:
-        """Compute `old_logprobs` [B, T] if asked for: the present policy's, at the sampling temperature."""
-        unknown = needs - {OLD_LOGPROBS}
+        """Columns [B, T] of the whole batch under the present models, at the sampling temperature, for what is asked of
+        `old_logprobs`, `reference_logprobs` (where there is a reference) and `values` (where there is a critic)."""
+        passes: dict[str, Callable[[Rows], Tensor]] = {OLD_LOGPROBS: lambda rows: self._logprobs(self._forward, rows)}
+        if self._reference is not None:
+            reference = self._reference.forward
+            passes[REFERENCE_LOGPROBS] = lambda rows: self._logprobs(reference, rows)
+        if self._critic is not None:
+            passes[VALUES] = self._critic_values
+        unknown = needs - passes.keys()
         if unknown:
-            raise ValueError(f"the local trainer was asked for the columns {sorted(unknown)}; it knows {OLD_LOGPROBS}")
-        if OLD_LOGPROBS not in needs:
-            return {}
-        old_BT = torch.zeros_like(batch.sampled_logprobs_BT)
-        for rows in self._micro_batches(batch):
-            width = int(batch.lengths_B[rows].max())
-            forward = self._forward(
-                tuple(batch.prompt_ids[row] for row in rows),
-                batch.tokens_BT[rows, :width],
-                batch.lengths_B[rows],
-                self._temperature,
-            )
-            old_BT[rows, :width] = forward.logprobs_BT.cpu()
-        return {OLD_LOGPROBS: old_BT}
+            raise ValueError(f"the trainer was asked for the columns {sorted(unknown)}; it has {sorted(passes)}")
+        return {name: self._over_rows(batch, passes[name]) for name in sorted(needs)}
 
     def step(self, minibatch: Minibatch) -> Update:
-        """Make one optimizer step: the sum of weight_BT * loss_BT over all micro-batches, then AdamW."""
+        """Make one optimizer step: the sum of weight_BT * loss_BT over all micro-batches, then AdamW.
+
+        While the critic warms up, it alone is trained, and the policy keeps its version.
+        """
+        trains_policy = self._critic is None or not self._critic.is_warming_up
         self._optimizer.zero_grad(set_to_none=True)
-        stats: dict[str, Stat] = {}
-        for rows in self._micro_batches(minibatch):
-            stats = merge_stats(stats, self._backward(select_rows(minibatch, rows)))
-        loss = stats.pop("optim/loss")
-        rate = self._settings.rate(self._updates)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.max_grad_norm)
-        self._optimizer.step()
-        self._compute.refresh()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._updates += 1
-        stats["optim/loss"] = Mean(total=loss.value, count=1)
-        stats["optim/grad_norm"] = Mean(total=float(norm), count=1)
-        stats["optim/lr"] = Peak(value=rate)
-        stats["optim/updates"] = Peak(value=float(self._updates))
+        stats = self._accumulate(minibatch, trains_policy=trains_policy)
+        if trains_policy:
+            stats |= self._update_policy(stats.pop("optim/loss").value)
+        if self._critic is not None:
+            stats |= self._critic.update()
+        if trains_policy and self._reference is not None:
+            self._reference.refresh_if_due(self._updates, self._compute.model)
         return Update(policy_version=self._updates, stats=stats)
 
     def gradient(self, minibatch: Minibatch) -> Mapping[str, Tensor]:
         """The gradient that `step` would use, before it is clipped, by parameter name; nothing is updated."""
         self._optimizer.zero_grad(set_to_none=True)
-        for rows in self._micro_batches(minibatch):
-            self._backward(select_rows(minibatch, rows))
+        self._accumulate(minibatch, trains_policy=True)
+        named = [*self._model.named_parameters()]
+        if self._critic is not None:
+            named += [(f"critic.{name}", parameter) for name, parameter in self._critic.named_parameters()]
         found = {
             name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
-            for name, parameter in self._model.named_parameters()
+            for name, parameter in named
         }
-        self._optimizer.zero_grad(set_to_none=True)
+        for _, parameter in named:
+            parameter.grad = None
         return found
 
     def publish(self) -> Weights:
@@ -137,15 +153,21 @@ class LocalTrainer:
         return Weights(policy_version=self._updates, source=self._model.state_dict())
 
     def save(self, folder: Path) -> None:
-        """Write the policy in Hugging Face format into `folder`, and the optimizer's state into `folder/trainer`."""
+        """Write the policy in Hugging Face format into `folder`, and all else that `restore` needs into `folder/trainer`."""
         self._model.save_pretrained(str(folder))
         save_trainer_state(folder / "trainer", self._model, self._optimizer, updates=self._updates)
+        for part in (self._critic, self._reference):
+            if part is not None:
+                part.save(folder / "trainer")
 
     def restore(self, folder: Path) -> None:
-        """Take back policy, optimizer state and counters."""
+        """Take back policy, critic, reference, optimizer states and counters."""
         copy_weights(self._model, folder, what=f"The checkpoint {folder}")
         self._compute.refresh()
         self._updates = load_trainer_state(folder / "trainer", self._model, self._optimizer)
+        for part in (self._critic, self._reference):
+            if part is not None:
+                part.restore(folder / "trainer")
 
     def close(self) -> None:
         """Drop gradients; the model is freed with the trainer."""
@@ -154,22 +176,68 @@ class LocalTrainer:
     def _micro_batches(self, rows: Batch | Minibatch) -> list[list[int]]:
         return self._forward.micro_batches(rows.prompt_ids, rows.lengths_B, self._micro_batch_tokens)
 
-    def _backward(self, micro: Minibatch) -> dict[str, Stat]:
-        forward = self._forward(micro.prompt_ids, micro.tokens_BT, micro.lengths_B, self._temperature)
+    def _over_rows(self, batch: Batch, run: Callable[[Rows], Tensor]) -> Tensor:
+        """Collect [B, T] from passes over micro-batches of rows (prompts, tokens, lengths)."""
+        found_BT = torch.zeros_like(batch.sampled_logprobs_BT)
+        for rows in self._micro_batches(batch):
+            width = int(batch.lengths_B[rows].max())
+            prompts = tuple(batch.prompt_ids[row] for row in rows)
+            found_BT[rows, :width] = run((prompts, batch.tokens_BT[rows, :width], batch.lengths_B[rows])).cpu()
+        return found_BT
+
+    def _logprobs(self, forward: Forward, rows: Rows) -> Tensor:
+        return forward.logprobs(*rows, self._temperature).logprobs_BT
+
+    def _critic_values(self, rows: Rows) -> Tensor:
+        assert self._critic is not None
+        return self._critic.values(*rows)
+
+    def _accumulate(self, minibatch: Minibatch, *, trains_policy: bool) -> dict[str, Stat]:
+        """Add up the gradients of all micro-batches."""
+        stats: dict[str, Stat] = {}
+        value_weight_BT = token_mean(minibatch.trained_BT, minibatch.lengths_B)
+        for rows in self._micro_batches(minibatch):
+            micro = select_rows(minibatch, rows)
+            device = self._model.device
+            trained_BT = micro.trained_BT.to(device)
+            # Padding is set to 0 before any exp: 0 * inf would be NaN.
+            columns = {name: torch.where(trained_BT, column.to(device), 0.0) for name, column in micro.columns.items()}
+            columns[TRAINED] = trained_BT.float()
+            if trains_policy:
+                stats = merge_stats(stats, self._backward(micro, columns, trained_BT))
+            if self._critic is not None:
+                weight_BT = value_weight_BT[rows, : trained_BT.shape[1]].to(device)
+                stats = merge_stats(stats, self._critic.backward(micro, columns, trained_BT, weight_BT))
+        return stats
+
+    def _backward(self, micro: Minibatch, columns: Columns, trained_BT: Tensor) -> dict[str, Stat]:
+        """Add the policy's gradient of one micro-batch."""
+        forward = self._forward.logprobs(micro.prompt_ids, micro.tokens_BT, micro.lengths_B, self._temperature)
         device = forward.logprobs_BT.device
-        columns = {name: column.to(device) for name, column in micro.columns.items()}
-        trained_BT, weight_BT = micro.trained_BT.to(device), micro.weight_BT.to(device)
-        # Padding is set to 0 before any exp: 0 * inf would be NaN.
-        logprobs_BT = torch.where(trained_BT, forward.logprobs_BT, 0.0)
-        columns = {name: torch.where(trained_BT, column, 0.0) for name, column in columns.items()}
-        token_loss = self._loss(logprobs_BT, columns)
-        total = (weight_BT * token_loss.loss_BT).sum()
+        token_loss = self._loss(torch.where(trained_BT, forward.logprobs_BT, 0.0), columns)
+        total = (micro.weight_BT.to(device) * token_loss.loss_BT).sum()
         total.backward()  # type: ignore[no-untyped-call]
         stats = watch(token_loss, forward, trained_BT)
         stats["optim/loss"] = Total(value=total.item())
         fresh_B = (micro.version_B == self._updates).to(device)
         sampled_BT = micro.sampled_logprobs_BT.to(device)
         return stats | mismatch(forward.logprobs_BT.detach(), sampled_BT, trained_BT & fresh_B.unsqueeze(1))
+
+    def _update_policy(self, loss: float) -> dict[str, Stat]:
+        rate = self._settings.rate(self._updates)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.max_grad_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._compute.refresh()
+        self._updates += 1
+        return {
+            "optim/loss": Mean(total=loss, count=1),
+            "optim/grad_norm": Mean(total=float(norm), count=1),
+            "optim/lr": Peak(value=rate),
+            "optim/updates": Peak(value=float(self._updates)),
+        }
 
 
 @torch.no_grad()

@@ -1,4 +1,5 @@
-"""Log-probabilities and entropy of replies under a model. Letters: B rows, T reply tokens, M reply tokens in a flat row.
+"""Replies through a model: hidden states, log-probabilities, entropy. Letters: B rows, T reply tokens, M reply tokens in a
+flat row, D hidden width.
 
 Two ways, one result: `PackedForward` wastes nothing and needs a model whose attention can be planned; `PaddedForward`
 serves every causal model.
@@ -21,6 +22,8 @@ from dapo.maths.logprobs import logprobs_and_entropy
 from dapo.models.attention import PLAN, UnsupportedAttentionError, use_planned_attention
 from dapo.trainers.packing import PackedPlan, pack_flat
 
+Prompts = Sequence[tuple[int, ...]]
+
 
 class ReplyLogprobs(NamedTuple):
     """Both [B, T], float32, at the sampling temperature; beyond a reply's length the values mean nothing."""
@@ -29,16 +32,30 @@ class ReplyLogprobs(NamedTuple):
     entropy_BT: Tensor
 
 
+class ReplyHidden(NamedTuple):
+    """The hidden state [M, D] from which each reply token is predicted, and where that token stands in [B, T]."""
+
+    hidden_MD: Tensor
+    row_M: Tensor
+    column_M: Tensor
+
+
 class Forward(Protocol):
-    """A way to run rows through the model, and to spread rows over micro-batches for it."""
+    """A way to run rows through a model, and to spread rows over micro-batches for it."""
 
-    def __call__(
-        self, prompt_ids: Sequence[tuple[int, ...]], tokens_BT: Tensor, lengths_B: Tensor, temperature: float
-    ) -> ReplyLogprobs: ...
+    model: PreTrainedModel
 
-    def micro_batches(
-        self, prompt_ids: Sequence[tuple[int, ...]], lengths_B: Tensor, max_tokens: int
-    ) -> list[list[int]]: ...
+    def logprobs(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor, temperature: float) -> ReplyLogprobs:
+        """Log-probability of each reply token, and the entropy there."""
+        ...
+
+    def hidden(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor) -> ReplyHidden:
+        """The last layer's state before each reply token: what a critic's head reads."""
+        ...
+
+    def micro_batches(self, prompt_ids: Prompts, lengths_B: Tensor, max_tokens: int) -> list[list[int]]:
+        """Row numbers of each micro-batch of at most `max_tokens` positions."""
+        ...
 
 
 class PackedForward:
@@ -46,38 +63,31 @@ class PackedForward:
 
     def __init__(self, model: PreTrainedModel) -> None:
         use_planned_attention(model)
-        self._model = model
+        self.model = model
 
-    def __call__(
-        self, prompt_ids: Sequence[tuple[int, ...]], tokens_BT: Tensor, lengths_B: Tensor, temperature: float
-    ) -> ReplyLogprobs:
-        packing = pack_flat(prompt_ids, tokens_BT, lengths_B)
-        device = self._model.device
-        hidden_ND = self._hidden(packing.tokens_N, packing.positions_N, PackedPlan(groups=packing.groups))
-        tokens_M = tokens_BT[packing.row_M, packing.column_M].to(device)
-        head = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]
-        logprobs_M, entropy_M = head_logprobs(
-            hidden_ND[packing.predictor_M.to(device)], head.weight, tokens_M, temperature
-        )
-        place = (packing.row_M.to(device), packing.column_M.to(device))
-        empty_BT = torch.zeros(tokens_BT.shape, dtype=logprobs_M.dtype, device=device)
+    def logprobs(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor, temperature: float) -> ReplyLogprobs:
+        hidden_MD, row_M, column_M = self.hidden(prompt_ids, tokens_BT, lengths_B)
+        tokens_M = tokens_BT.to(hidden_MD.device)[row_M, column_M]
+        head = self.model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        logprobs_M, entropy_M = head_logprobs(hidden_MD, head.weight, tokens_M, temperature)
+        empty_BT = torch.zeros(tokens_BT.shape, dtype=logprobs_M.dtype, device=hidden_MD.device)
+        place = (row_M, column_M)
         return ReplyLogprobs(empty_BT.index_put(place, logprobs_M), empty_BT.index_put(place, entropy_M))
 
-    def micro_batches(
-        self, prompt_ids: Sequence[tuple[int, ...]], lengths_B: Tensor, max_tokens: int
-    ) -> list[list[int]]:
-        return packed_micro_batches(prompt_ids, lengths_B, max_tokens)
-
-    def _hidden(self, tokens_N: Tensor, positions_N: Tensor, plan: PackedPlan) -> Tensor:
-        device = self._model.device
-        output = self._model.base_model(
-            input_ids=tokens_N.unsqueeze(0).to(device),
-            position_ids=positions_N.unsqueeze(0).to(device),
+    def hidden(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor) -> ReplyHidden:
+        packing = pack_flat(prompt_ids, tokens_BT, lengths_B)
+        device = self.model.device
+        output = self.model.base_model(
+            input_ids=packing.tokens_N.unsqueeze(0).to(device),
+            position_ids=packing.positions_N.unsqueeze(0).to(device),
             use_cache=False,
-            **{PLAN: plan},
+            **{PLAN: PackedPlan(groups=packing.groups)},
         )
-        hidden: Tensor = output.last_hidden_state[0]
-        return hidden
+        hidden_MD = output.last_hidden_state[0][packing.predictor_M.to(device)]
+        return ReplyHidden(hidden_MD, packing.row_M.to(device), packing.column_M.to(device))
+
+    def micro_batches(self, prompt_ids: Prompts, lengths_B: Tensor, max_tokens: int) -> list[list[int]]:
+        return packed_micro_batches(prompt_ids, lengths_B, max_tokens)
 
 
 class PaddedForward:
@@ -87,13 +97,31 @@ class PaddedForward:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
+        self.model = model
         self._takes_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
 
-    def __call__(
-        self, prompt_ids: Sequence[tuple[int, ...]], tokens_BT: Tensor, lengths_B: Tensor, temperature: float
-    ) -> ReplyLogprobs:
-        device = self._model.device
+    def logprobs(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor, temperature: float) -> ReplyLogprobs:
+        keep = tokens_BT.shape[1] + 1  # the last prompt position predicts the first reply token
+        output = self.model(
+            **self._inputs(prompt_ids, tokens_BT, lengths_B),
+            use_cache=False,
+            **({"logits_to_keep": keep} if self._takes_keep else {}),
+        )
+        logits = output.logits[:, -keep:-1]
+        return ReplyLogprobs(*logprobs_and_entropy(logits, tokens_BT.to(self.model.device), temperature))
+
+    def hidden(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor) -> ReplyHidden:
+        device = self.model.device
+        output = self.model.base_model(**self._inputs(prompt_ids, tokens_BT, lengths_B), use_cache=False)
+        width = tokens_BT.shape[1]
+        inside_BT = torch.arange(width) < lengths_B.unsqueeze(1)
+        row_M, column_M = inside_BT.to(device).nonzero(as_tuple=True)
+        return ReplyHidden(output.last_hidden_state[:, -width - 1 : -1][row_M, column_M], row_M, column_M)
+
+    def micro_batches(self, prompt_ids: Prompts, lengths_B: Tensor, max_tokens: int) -> list[list[int]]:
+        return padded_micro_batches(prompt_ids, lengths_B, max_tokens)
+
+    def _inputs(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor) -> dict[str, Tensor]:
         rows, reply_width = tokens_BT.shape
         prompt_width = max(len(prompt) for prompt in prompt_ids)
         input_ids = torch.zeros(rows, prompt_width + reply_width, dtype=torch.long)
@@ -104,25 +132,12 @@ class PaddedForward:
         input_ids[:, prompt_width:] = tokens_BT
         attention_mask[:, prompt_width:] = torch.arange(reply_width) < lengths_B.unsqueeze(1)
         position_ids = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
-        keep = reply_width + 1  # the last prompt position predicts the first reply token
-        output = self._model(
-            input_ids=input_ids.to(device),
-            attention_mask=attention_mask.to(device),
-            position_ids=position_ids.to(device),
-            use_cache=False,
-            **({"logits_to_keep": keep} if self._takes_keep else {}),
-        )
-        logits = output.logits[:, -keep:-1]
-        return ReplyLogprobs(*logprobs_and_entropy(logits, tokens_BT.to(device), temperature))
-
-    def micro_batches(
-        self, prompt_ids: Sequence[tuple[int, ...]], lengths_B: Tensor, max_tokens: int
-    ) -> list[list[int]]:
-        return padded_micro_batches(prompt_ids, lengths_B, max_tokens)
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+        return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
 
 
 def why_not_packed(model: PreTrainedModel) -> str | None:
-    """None where packed rows give the model's own result on a short example; else what is in the way. Float32 models only.
+    """None where packed rows give the model's own result on a short example; else what is in the way. Float32 models.
 
     Leaves the model with the attention that it had.
     """
@@ -133,8 +148,8 @@ def why_not_packed(model: PreTrainedModel) -> str | None:
     usual = str(model.config._attn_implementation)
     try:
         with torch.no_grad():
-            expected = PaddedForward(model)(prompts, tokens_BT, lengths_B, 1.0).logprobs_BT
-            found = PackedForward(model)(prompts, tokens_BT, lengths_B, 1.0).logprobs_BT
+            expected = PaddedForward(model).logprobs(prompts, tokens_BT, lengths_B, 1.0).logprobs_BT
+            found = PackedForward(model).logprobs(prompts, tokens_BT, lengths_B, 1.0).logprobs_BT
     except (UnsupportedAttentionError, TypeError, AttributeError) as error:
         return str(error)
     finally:

@@ -33,7 +33,7 @@ _AFTER_WORD = re.compile(
     r"[*_`\"'\s)}\]$]{0,8}(?:\([^()\n]{0,40}\)[*_\s]{0,4})?"
     r"(?:(?:to|for|of|in|here|therefore|then|thus)\b[^\n:：.=\d$\\]{0,60}?)?"
     r"(?:(?P<colon>[:：])"
-    r"|(?P<copula>(?:is|are|was|equals|becomes|(?:would|will|should|must)\s{1,3}be)(?![A-Za-z])|=|→|⇒|[-=]>|[–—](?=\s)|是|为))",
+    r"|(?P<copula>(?:is|are|was|equals|becomes|(?:would|will|should|must)\s{1,3}be)(?![A-Za-z])|[-=]>|=|→|⇒|of(?=\s{1,3}[-$\\]{0,2}\d)|[–—](?=\s)|是|为))",
     re.IGNORECASE,
 )
 _SUPPOSED = re.compile(

@@ -132,15 +132,13 @@ def _quantity(cursor: Cursor) -> Node:
 
 def _with_unit(cursor: Cursor, value: Node) -> Node:
     """The value with the words after it; words that change or doubt it ("or so", "squared", "more") are refused."""
-    while True:
-        if isinstance(value, Number) and (base := cursor.take(signs.BASE_NOTE)) is not None:
-            return based(value, base[1] or base[2])
-        if (name := cursor.take_word(*MULTIPLIERS)) is None:
-            break
-        value = Apply("mul", (value, Number(Fraction(MULTIPLIERS[name]))))
+    if isinstance(value, Number) and (base := cursor.take(signs.BASE_NOTE)) is not None:
+        return based(value, base[1] or base[2])
     if cursor.take(signs.MODULUS_NOTE):
         return Quantity(value, "mod")
     words = wording.unit_words(cursor)
+    while words and words[0].lower() in MULTIPLIERS:
+        value = Apply("mul", (value, Number(Fraction(MULTIPLIERS[words.pop(0).lower()]))))
     if not words:
         return value
     doubtful = [word for word in words if word.lower() in NOT_UNITS]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_GROUP_SIGN = r"(?:,|\{,\}|,\\!\s?|\\[,;: !]\s?|~|'|_| )"
+_GROUP_SIGN = r"(?:,|\{,\}|,\\!\s?|\\[,;: !]\s?|~|'|_|[ ])"
 _NUMBER = re.compile(
     rf"""
     (?P<sign>[+-]?)\s*
@@ -19,7 +19,7 @@ _NUMBER = re.compile(
     (?:[eE](?P<exponent>[+-]?\d{{1,9}})
       |\s*(?:\\times|\\cdot|\*|[xX])\s*10\s*\^\s*(?:\{{\s*(?P<braced>[+-]?\s*\d{{1,9}})\s*\}}|(?P<power>-?\d{{1,9}})))?
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
 _NOT_DIGITS = re.compile(r"\D+")
 

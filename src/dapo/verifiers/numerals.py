@@ -45,11 +45,11 @@ def number(cursor: Cursor) -> Node:
     return plain
 
 
-def based(number: Number, name: str) -> Based:
+def based(number: Number, name: str) -> Number | Based:
     """The number's digits in the base that is named: `5`, `five`, `(5)`, `\\text{five}`. Raises NotMathematics."""
     name = re.sub(r"\\(?:text|mathrm)|[{}()\s]|base", "", name)
     base = int(name) if name.isdigit() else _BASE_WORDS.get(name.lower(), number_from_words(name))
     digits = str(number.value)
     if base is None or not 2 <= base <= 36 or not digits.isdigit() or any(int(digit) >= base for digit in digits):
         raise NotMathematics(f"{digits} is no number in base {name}")
-    return Based(digits, base)
+    return number if base == 10 else Based(digits, base)

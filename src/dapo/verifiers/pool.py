@@ -20,7 +20,7 @@ from types import TracebackType
 
 from dapo.verifiers.grades import Grade, Reply, VerifierName
 from dapo.verifiers.grading import Question, answered, grade_quickly, with_watcher
-from dapo.verifiers.process import WorkerFailed, WorkerProcess, WorkerTimeout
+from dapo.verifiers.process import WorkerDied, WorkerFailed, WorkerProcess, WorkerTimeout
 
 logger = logging.getLogger("dapo.verifiers")
 
@@ -141,11 +141,10 @@ class VerifierPool:
             return outcome
         timed_out = False
         try:
-            worker = self._take_worker()
             try:
-                equal, error = worker.ask(outcome.gold, outcome.answer)
-            finally:
-                self._give_back(worker)
+                equal, error = self._ask(outcome)
+            except WorkerDied:
+                equal, error = self._ask(outcome)  # once more: something else may have killed it
         except WorkerFailed as fault:
             timed_out = isinstance(fault, WorkerTimeout)
             equal, error = False, str(fault)
@@ -158,6 +157,13 @@ class VerifierPool:
             counts = self._counts
             self._counts = replace(counts, symbolic=counts.symbolic + 1, timeouts=counts.timeouts + timed_out)
         return answered(outcome, equal, error)
+
+    def _ask(self, question: Question) -> tuple[bool, str | None]:
+        worker = self._take_worker()
+        try:
+            return worker.ask(question.gold, question.answer)
+        finally:
+            self._give_back(worker)
 
     def _take_worker(self) -> WorkerProcess:
         with self._lock:

@@ -26,6 +26,10 @@ class WorkerFailed(Exception):
     """The process gave no answer: it ran out of time, died, or could not start. It has been ended."""
 
 
+class WorkerDied(WorkerFailed):
+    """The process ended by itself or was killed by others; the question need not be to blame."""
+
+
 class WorkerTimeout(WorkerFailed):
     """The process was ended because a question took longer than its limit."""
 
@@ -73,9 +77,9 @@ class WorkerProcess:
         question = json.dumps({"id": self._questions, "gold": gold, "answer": answer}) + "\n"
         try:
             self._write(question.encode())
-        except OSError as fault:
+        except (OSError, ValueError) as fault:
             self.end()
-            raise WorkerFailed("the verifier process is gone") from fault
+            raise WorkerDied("the verifier process is gone") from fault
         message = self._receive(self._seconds)
         if message.get("id") != self._questions:
             self.end()
@@ -122,7 +126,7 @@ class WorkerProcess:
             data = os.read(descriptor, _CHUNK)
             if not data:
                 self._wait_for_exit()
-                raise WorkerFailed(f"the verifier process died ({_cause(self._process.returncode)})")
+                raise WorkerDied(f"the verifier process died ({_cause(self._process.returncode)})")
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         try:

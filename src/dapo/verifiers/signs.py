@@ -7,16 +7,16 @@ import re
 BLANK = re.compile(
     r"(?:[\s$~]|\\[,;:!> ()\[\]]|\\(?:left|right|middle|[Bb]ig{1,2}[lrm]?|displaystyle|textstyle|limits|quad|qquad"
     r"|thinspace|enspace|hspace\{[^{}]{0,20}\}|phantom\{[^{}]{0,40}\}|bf|rm|it|mathstrut|hfill|allowbreak|nobreak"
-    r"|tiny|small|normalsize|large|Large|LARGE|huge|Huge|blacksquare|square|qed|Box)(?![A-Za-z])"
+    r"|tiny|small|normalsize|large|Large|LARGE|huge|Huge|blacksquare|checkmark|square|qed|Box)(?![A-Za-z])"
     r"|\\(?:text)?color\s?\{[A-Za-z]{1,20}\}"
-    r"|\\(?:left|right)\.(?!\d)|\{\})+"
+    r"|\\(?:left|right)\.(?!\d))+"
 )
 """What separates signs and means nothing: spaces, math delimiters, sizes."""
 
 NUMBER = re.compile(
     r"[1-9]\d{0,2}(?:(?:\{,\}|,\\!\s?|\\[,;: ]\s?|~)\d{3})+(?!\d)(?:\.\d+)?"
     r"|[1-9]\d{0,2}(?: \d{3})+(?![\d.])"
-    r"|\d+(?:\.(?:\d+|(?!\d|\.)))?|\.\d+"
+    r"|\d+(?:\.(?:\d+|(?!\d|\.|\s+[A-Za-z(])))?|\.\d+"
 )
 COMMA_GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?![\d,]|,\d)(?:\.\d+)?")
 """`1,234` and the like: one number where no bracket is open, a list inside of brackets."""
@@ -24,9 +24,11 @@ REPEATING = re.compile(r"\\(?:overline|bar|dot)\s?(?:\{\s?(\d+)\s?\}|(\d))|\((\d
 EXPONENT = re.compile(r"[eE]([+-]?\d{1,6})(?![\dA-Za-z.])")
 COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 LETTERS = re.compile(r"[A-Za-z]+")
-ESCAPED = re.compile(r"\\([%$#&_{}|])")
 SUBSCRIPT = re.compile(r"_\s?(?:\{\s?((?:\\text\s?\{|\\mathrm\s?\{)?[\w\s()+,-]{1,20}\}?)\s?\}|(\w|\\[a-z]{2,8}))")
-DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])")
+DEGREE = re.compile(
+    r"(?:\^\s?(?:\{\s?\\circ\s?\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z]))"
+    r"(?:\s?(?:[CFK](?![A-Za-z])|\\(?:text|mathrm)\s?\{\s?[CFK]\s?\}))?"
+)
 POWER = re.compile(r"\^|\*\*")
 TIMES = re.compile(r"(?<=[\d ])[xX](?=\s?10\s?\^)|\*(?!\*)|\\(?:times|cdot|ast|bullet)(?![A-Za-z])")
 DIVIDE = re.compile(r"/|\\(?:div|slash)(?![A-Za-z])|divided\s+by\b|over\b")
@@ -74,7 +76,7 @@ RELATION_SIGNS = {
 SET_SIGN = re.compile(r"\\(cup|cap|setminus|backslash|bigcup)(?![A-Za-z])|U(?=\s?(?:\\left)?\s?[(\[{\\])")
 WORDS = re.compile(r"[A-Za-z][A-Za-z'-]*\.?(?:\s+[A-Za-z][A-Za-z'-]*\.?)*")
 REMARK = re.compile(r"\((?:in )?base[ -]|\([A-Za-z][a-z]+[a-z' -]*\)")
-UNIT_WORD = re.compile(r"([A-Za-z][A-Za-z'-]*|[^\x00-\x7f]+)\.?|\(([A-Za-z][A-Za-z' -]*)\)")
+UNIT_WORD = re.compile(r"([A-Za-z][A-Za-z'-]*|[^\x00-\x7f]+)\.?|[(\[]([A-Za-z][A-Za-z' -]*)[)\]]")
 UNIT_LINK = re.compile(r"[/-](?=\s?(?:[A-Za-z]|\\(?:text|mathrm)))|\\cdot(?![A-Za-z])")
 UNIT_POWER = re.compile(r"\s?\^\s?(?:\{\s?(-?\d)\s?\}|(-?\d))")
 BASE_NOTE = re.compile(

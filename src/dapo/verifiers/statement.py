@@ -13,10 +13,11 @@ from dapo.verifiers.vocabulary import ALTERS_VALUE
 MAX_TIDIED = 20_000
 """Longer texts are left as they are: they can only be numbers of many digits."""
 _MAX_LAYERS = 40
+_MAX_SENTENCE = 2000
 
-_BOLD = re.compile(r"(?<![\w)\]}*])(\*\*|__|\*)(?=[^\s*])([^\n]{1,400}?)(?<=[^\s*])\1(?![\w(*])")
-_EDGE_LEFT = " \t\n*_`\"':;,.~"
-_EDGE_RIGHT = " \t\n*_`\"';,:~"
+_BOLD = re.compile(r"(?<![\w)\]}*])(\*\*|__|\*|_)(?=[^\s*])([^\n]{1,400}?)(?<=[^\s*])\1(?![\w(*])")
+_EDGE_LEFT = " \t\n*`\"':;,.~"
+_EDGE_RIGHT = " \t\n*`\"';,:~"
 _DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 _CLOSING_ONLY = ("$$", "$", "\\)", "\\]")
 _HTML = re.compile(r"</?(?:b|i|u|em|strong|p|br|span|div|code|mark|center|font)(?:\s[^<>]{0,60})?/?>", re.IGNORECASE)
@@ -28,7 +29,9 @@ _HEDGED = re.compile(
     r"instead|rather|alternatively|at (?:least|most)|(?:more|less|fewer|greater|smaller) than|up to)\b|n't\b|\?",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"(?<=[^\s.]{2})[.!]\s+(?=[A-Z\\$(])|(?<=[\d$)}])\.\s+(?=[A-Z])|\n\s*")
+_SENTENCE_END = re.compile(
+    r"(?<=[^\s.]{2})[.!]\s+(?=[A-Z\\$(])|(?<=[\d$)}])\.\s+(?=[A-Z])|\n\s*|\s-{1,3}\s(?=[A-Za-z]{3})"
+)
 _REMARK = re.compile(r"^(.*?\S)\s*\(([^()]*(?:[A-Za-z]{3}|=)[^()]*)\)$", re.DOTALL)
 _REASON = re.compile(r"[,;]?\s+(?:because|since|where|as|given|due to|by|via|using|which|whose|this)\b", re.IGNORECASE)
 _CONCLUSION = re.compile(
@@ -43,8 +46,10 @@ _COPULA = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.,\\])-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?(?![\w\\^_{]|[.,]\d)")
+_FORMULA_SIGN = re.compile(r"[^\w\s.,;:!'\"()$%-]|[\d_]|(?<![A-Za-z])-")
 _MATH_SPAN = re.compile(r"\$([^$\n]{1,400})\$")
 _BUT = re.compile(r"\bnot\b[^\n]{0,200}\bbut\b(?:\s(?:rather|in fact))?\s+(?P<rest>\S.*)$", re.IGNORECASE | re.DOTALL)
+_ABOUT = re.compile(r",?\s(?:or|i\.e\.,?)\s(?:about|approximately|roughly|around|\$?\\approx)\s[^\n]*$", re.IGNORECASE)
 _LABEL = re.compile(
     r"(?:option |choice )?"
     r"(?:\(([A-H])\)|([A-H])[.):]|\\(?:text|textbf|mathrm|mathbf|textrm)\s?\{\s?\(?([A-H])\)?[.):]?\s?\})"
@@ -80,11 +85,14 @@ def tidy(text: str) -> str:
 
 
 def _without_stray_closing(text: str) -> str:
-    """Drop a last bracket or brace that nothing opened, such as that of the JSON object around an answer."""
+    """Drop a bracket or brace that nothing opened, such as that of the JSON object around an answer."""
     for openings, closings in (("{", "}"), ("([", ")]")):
-        if text.endswith(tuple(closings)) and not text.endswith(("\\}", "\\)", "\\]")):
-            opened = sum(text.count(sign) for sign in openings)
-            if opened < sum(text.count(sign) for sign in closings):
+        if not text.endswith(tuple(closings)) and not text.startswith(tuple(closings)):
+            continue
+        if sum(text.count(sign) for sign in openings) < sum(text.count(sign) for sign in closings):
+            if text.startswith(tuple(closings)):
+                return text[1:]
+            if not text.endswith(("\\}", "\\)", "\\]")):
                 return text[:-1]
     return text
 
@@ -117,40 +125,65 @@ def is_hedged(text: str) -> bool:
 
 def candidates(text: str, *, free: bool = False) -> Iterator[str]:
     """Texts that may be the value, the most literal first. `free`: no marker said that the text is an answer."""
-    if "\\begin" in text and len(text) <= MAX_TIDIED and _ENVIRONMENT.search(text):
-        text = _ENVIRONMENT.sub(" ", text).replace("&", " ").rstrip("\\ \n$").rpartition("\\\\")[2]
-    whole = tidy(text)
+    whole = tidy(_last_aligned_line(text))
     yield whole
-    if len(whole) <= 2000 and (but := _BUT.search(whole)):
-        whole = tidy(but["rest"])
-        yield whole
-    if len(whole) > 2000 or is_hedged(whole):
+    if len(whole) > _MAX_SENTENCE:
         return
+    for step in (_behind_but, _before_rounding):
+        if (shorter := tidy(step(whole))) != whole:
+            whole = shorter
+            yield whole
     parts = [part for part in _SENTENCE_END.split(whole) if part.strip()]
-    if not parts:
+    if not parts or is_hedged(whole):
         return
     sentence = tidy(parts[-1] if free else parts[0])
     if sentence != whole:
         yield sentence
-    if remark := _REMARK.match(sentence):
-        sentence = tidy(remark[1])
-        yield sentence
-    if (plain := _TEXT.sub(r" \1 ", sentence)) != sentence:
-        sentence = tidy(plain)
-        yield sentence
-    reason = _REASON.search(sentence)
-    if reason is not None and _holds_value(sentence[: reason.start()]):
-        sentence = tidy(sentence[: reason.start()])
-        yield sentence
-    *_, conclusion = _CONCLUSION.split(sentence)
-    conclusion = tidy(conclusion)
-    if conclusion != sentence:
-        yield conclusion
-    *_, tail = _COPULA.split(conclusion)
-    if (tail := tidy(tail)) != conclusion:
+    for step in (_before_remark, _without_text_commands, _before_reason, _conclusion):
+        if (shorter := tidy(step(sentence))) != sentence:
+            sentence = shorter
+            yield sentence
+    tail = tidy(_COPULA.split(sentence)[-1])
+    if tail != sentence:
         yield tail
     if not free:
-        yield from _only_value(conclusion)
+        yield from _only_value(sentence)
+
+
+def _last_aligned_line(text: str) -> str:
+    if "\\begin" not in text or len(text) > MAX_TIDIED or not _ENVIRONMENT.search(text):
+        return text
+    return _ENVIRONMENT.sub(" ", text).replace("&", " ").rstrip("\\ \n$").rpartition("\\\\")[2]
+
+
+def _behind_but(text: str) -> str:
+    """`not 10 but 12` says 12."""
+    but = _BUT.search(text)
+    return text if but is None else but["rest"]
+
+
+def _before_rounding(text: str) -> str:
+    """`1/3 or about 0.33` says 1/3."""
+    about = _ABOUT.search(text)
+    return text if about is None or not _holds_value(text[: about.start()]) else text[: about.start()]
+
+
+def _before_remark(text: str) -> str:
+    remark = _REMARK.match(text)
+    return text if remark is None else remark[1]
+
+
+def _without_text_commands(text: str) -> str:
+    return _TEXT.sub(r" \1 ", text)
+
+
+def _before_reason(text: str) -> str:
+    reason = _REASON.search(text)
+    return text if reason is None or not _holds_value(text[: reason.start()]) else text[: reason.start()]
+
+
+def _conclusion(text: str) -> str:
+    return _CONCLUSION.split(text)[-1]
 
 
 def _holds_value(text: str) -> bool:
@@ -162,7 +195,8 @@ def _only_value(sentence: str) -> Iterator[str]:
     spans = _MATH_SPAN.findall(sentence)
     outside = _MATH_SPAN.sub(" ", sentence)
     numbers = _NUMBER.findall(outside)
-    if any(word in ALTERS_VALUE for word in outside.lower().split()):
+    around = _NUMBER.sub(" ", outside)
+    if _FORMULA_SIGN.search(around) or any(word in ALTERS_VALUE for word in around.lower().split()):
         return
-    if len(spans) + len(numbers) == 1 and not any(sign.isdigit() for sign in _NUMBER.sub("", outside)):
+    if len(spans) + len(numbers) == 1:
         yield tidy(spans[0] if spans else numbers[0])

@@ -74,7 +74,7 @@ _TO_LATEX = {
     **dict.fromkeys("＄", "$"),
     **dict.fromkeys("。．", "."),
     **dict.fromkeys("‘’‛′", "'"),
-    **dict.fromkeys("“”„‟", '"'),
+    **dict.fromkeys("“”„‟«»‹›", '"'),
     **dict.fromkeys("×✕✖", r"\times "),
     **dict.fromkeys("·⋅∙•", r"\cdot "),
     **dict.fromkeys("÷", r"\div "),

@@ -50,7 +50,8 @@ JOINING_WORDS = {"or": "or", "and": "and"}
 ALTERS_VALUE = frozenset(
     _words(
         "or not maybe perhaps possibly wrong incorrect false than more less fewer most least neither nor either unless "
-        "no except excluding anything cannot impossible plus minus times over squared cubed factorial halves thirds "
+        "no except excluding anything cannot impossible plus minus times over squared cubed factorial half twice thrice "
+        "double triple doubled tripled halved halves thirds "
         "quarters tenths hundredths without"
     )
 ) | frozenset(MULTIPLIERS)
@@ -58,7 +59,7 @@ ALTERS_VALUE = frozenset(
 
 NOT_UNITS = ALTERS_VALUE | frozenset(
     _words(
-        "and but instead actually wait half third to through until except if also though however otherwise excluding "
+        "and but instead actually wait third to through until except if also though however otherwise excluding "
         "including so that then next now we must still hence thus therefore because since where which when while"
     )
 )

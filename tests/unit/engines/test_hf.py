@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import torch
 
 from dapo.engines.hf import HFEngine
-from dapo.errors import EngineError
 from dapo.models.config import ModelConfig
 from dapo.models.load import load_model, open_renderer
 from dapo.types import Message, Problem, Prompt, RolloutGroup, Sampling, Weights
@@ -51,31 +49,6 @@ def test_buffers_are_loaded_with_the_parameters(tiny: Tiny) -> None:
     expected = asyncio.run(hot.sample(prompt, 4, Sampling(max_tokens=12, temperature=2.0), 1))
     assert [r.token_ids for r in after.rollouts] == [r.token_ids for r in expected.rollouts]
     assert [r.token_ids for r in after.rollouts] != [r.token_ids for r in before.rollouts]
-
-
-@pytest.mark.parametrize("fault", [RuntimeError("out of memory"), TypeError("odd"), OverflowError("large")])
-def test_a_failing_model_is_an_engine_error_for_all_in_the_batch_and_the_engine_goes_on(
-    tiny: Tiny, fault: Exception
-) -> None:
-    engine, model, prompt = opened(tiny())
-
-    def fail(module: torch.nn.Module, arguments: object) -> None:
-        raise fault
-
-    failing = model.register_forward_pre_hook(fail)
-    sampling = Sampling(max_tokens=4)
-
-    async def work() -> RolloutGroup:
-        asked = [engine.sample(prompt, 1, sampling, seed) for seed in range(3)]
-        outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), timeout=10)
-        for outcome in outcomes:
-            assert isinstance(outcome, EngineError)
-            assert str(outcome) == f"Generation failed: {type(fault).__name__}: {fault}"
-            assert outcome.__cause__ is fault
-        failing.remove()
-        return await engine.sample(prompt, 1, sampling, 1)
-
-    assert len(asyncio.run(work()).rollouts) == 1
 
 
 def test_requests_of_one_breath_share_a_batch_up_to_the_rows(tiny: Tiny) -> None:

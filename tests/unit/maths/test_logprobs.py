@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dapo.maths.logprobs import kl_k3, logprobs_and_entropy
+from dapo.maths.kl import kl_k3
+from dapo.maths.logprobs import logprobs_and_entropy
 from tests import restatement
 
 

@@ -13,7 +13,7 @@ from dapo.errors import ConfigError, DataError, RewardError
 from dapo.ports import Task
 from dapo.tasks.config import CustomConfig
 from dapo.tasks.custom import CustomReward, load_reward
-from dapo.tasks.loading import load_object
+from dapo.loading import load_object
 from dapo.types import Finish, Message, Problem, Score
 from tests.unit.tasks.replies import reply, score
 

@@ -56,6 +56,7 @@ class NativeEngine:
         self._running: list[_Request] = []
         self._worker: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._gate = asyncio.Lock()
 
     @property
     def precision(self) -> torch.dtype:
@@ -74,18 +75,22 @@ class NativeEngine:
                 f"{wanted} positions, and the model has {limit}. Shorten the prompt or lower batch.max_tokens."
             )
         answer: asyncio.Future[RolloutGroup] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(prompt=prompt, n=n, sampling=sampling, seed=seed, answer=answer))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._work())
+        async with self._gate:
+            if self._is_closed:
+                raise EngineError("The engine was closed before it came to this request.")
+            self._waiting.append(_Request(prompt=prompt, n=n, sampling=sampling, seed=seed, answer=answer))
+            if self._worker is None or self._worker.done():
+                self._worker = asyncio.create_task(self._work())
         return await answer
 
     async def load(self, weights: Weights) -> None:
         """Copy a version of the policy in once nothing is under way; the version rises only when all of it arrived."""
-        if self._worker is not None:
-            await self._worker
-        what = f"The policy of version {weights.policy_version}"
-        await asyncio.to_thread(copy_weights, self._model, weights.source, what=what)
-        self._version = weights.policy_version
+        async with self._gate:  # whoever asks from here on waits for the new weights
+            if self._worker is not None:
+                await self._worker
+            what = f"The policy of version {weights.policy_version}"
+            await asyncio.to_thread(copy_weights, self._model, weights.source, what=what)
+            self._version = weights.policy_version
 
     async def close(self) -> None:
         """Stop after the token that is being made; requests that wait end with an EngineError."""

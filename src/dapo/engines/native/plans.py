@@ -75,7 +75,7 @@ class StepPlan:
         return join_parts(self._attend_to_prompt(layer, query_RKQD, key_KND, scaling), own).reshape(rows, heads, width)
 
     def _attend_to_prompt(self, layer: int, query_RKQD: Tensor, like: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
-        rows, kv_heads, per_head, width = query_RKQD.shape
+        _, kv_heads, per_head, width = query_RKQD.shape
         prompts, lanes = self.lanes_PJ.shape
         keys, values = self.prompts.layer(layer, like)
         span = self.prompt_bias_P11T.shape[-1]

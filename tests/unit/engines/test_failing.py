@@ -1,0 +1,59 @@
+"""Whatever goes wrong inside an engine, nobody waits for an answer that never comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from dapo.engines.hf import HFEngine
+from dapo.engines.native.engine import NativeEngine
+from dapo.errors import EngineError
+from dapo.models.config import ModelConfig
+from dapo.models.load import load_model, open_renderer
+from dapo.types import Message, Problem, RolloutGroup, Sampling
+
+Tiny = Callable[..., Path]
+
+
+FAULTS = (RuntimeError("out of memory"), TypeError("odd"), OverflowError("large"))
+UNFORESEEN = pytest.mark.xfail(strict=True, reason="an error of another kind ends the worker, and who asked waits on")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        *((HFEngine, fault) for fault in FAULTS),
+        (NativeEngine, FAULTS[0]),
+        *(pytest.param(NativeEngine, fault, marks=UNFORESEEN) for fault in FAULTS[1:]),
+    ],
+)
+def test_a_failing_model_is_an_engine_error_for_all_who_wait_and_the_engine_goes_on(
+    tiny: Tiny, kind: type[HFEngine] | type[NativeEngine], fault: Exception
+) -> None:
+    config = ModelConfig(path=str(tiny()), device="cpu")
+    renderer = open_renderer(config)
+    model = load_model(config, torch.float32)
+    engine = kind(model, renderer, max_rows=128)
+    prompt = renderer.prompt(Problem(id="one", messages=(Message(role="user", content="1 + 1?"),), answer="2"))
+
+    def fail(module: torch.nn.Module, arguments: object) -> None:
+        raise fault
+
+    failing = model.register_forward_pre_hook(fail)
+    sampling = Sampling(max_tokens=4)
+
+    async def work() -> RolloutGroup:
+        asked = [engine.sample(prompt, 1, sampling, seed) for seed in range(3)]
+        outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), timeout=5)
+        for outcome in outcomes:
+            assert isinstance(outcome, EngineError)
+            assert str(outcome) == f"Generation failed: {type(fault).__name__}: {fault}"
+            assert outcome.__cause__ is fault
+        failing.remove()
+        return await engine.sample(prompt, 1, sampling, 1)
+
+    assert len(asyncio.run(work()).rollouts) == 1
