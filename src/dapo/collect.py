@@ -163,12 +163,15 @@ def collected_stats(groups: Sequence[JudgedGroup]) -> dict[str, Stat]:
     lengths = [scored.rollout.length for scored in replies]
     centre = sum(rewards) / count if count else 0.0
     by_reason = {reason: sum(judged.reason is reason for judged in groups) for reason in Reason}
+    watched = [scored.score.disagrees for scored in replies if scored.score.disagrees is not None]
+    disagreement = {"reward/disagreement": Mean(total=sum(watched), count=len(watched))} if watched else {}
     deviation = math.sqrt(sum((reward - centre) ** 2 for reward in rewards) / count) if count else 0.0
     return {
         "reward/mean": Mean(total=sum(rewards), count=count),
         "reward/std": Mean(total=deviation, count=1),
         "reward/accuracy_all": Mean(total=sum(scored.score.correct for scored in replies), count=count),
         "reward/accuracy_kept": Mean(total=sum(scored.score.correct for scored in kept), count=len(kept)),
+        **disagreement,
         "reward/errors": Total(value=sum(scored.score.error is not None for scored in replies)),
         "length/mean": Mean(total=sum(lengths), count=count),
         "length/max": Peak(value=max(lengths, default=0)),

@@ -77,6 +77,12 @@ _ALL = (
         unit="share",
     ),
     Metric(
+        name="reward/disagreement",
+        meaning="Share of replies on which the verifier that only watches disagrees with the one that rewards.",
+        healthy="Steady. Read the replies marked `disagrees` in rollouts/: one of the two verifiers is wrong there.",
+        unit="share",
+    ),
+    Metric(
         name="reward/errors",
         meaning="Replies for which the scorer itself failed or ran out of time; they count as wrong.",
         healthy="0. Any steady number is a fault in the scorer, and teaches the policy that right answers are wrong.",
@@ -162,6 +168,14 @@ _ALL = (
         "for one; DAPO does not.",
         healthy="Grows from 0 and levels off. A jump is an update that was too large.",
         unit="nats",
+    ),
+    Metric(
+        name="policy/chosen",
+        meaning="Share of tokens that the algorithm treats apart: Clip-Cov stops their gradient, KL-Cov makes them pay for "
+        "moving. Only with these two.",
+        healthy="KL-Cov: the recipe's share. Clip-Cov: at most that; less where few tokens lie within its bounds. 0: a step "
+        "has too few tokens for the share to make one; raise it.",
+        unit="share",
     ),
     Metric(
         name="advantage/mean_abs",
@@ -341,11 +355,25 @@ _ALL = (
         unit="loss",
     ),
     Metric(
+        name="value/clip",
+        meaning="Share of tokens whose value is held back near the one it had before the step's updates.",
+        healthy="0 in the first update of a step, small after it. Above 0.2 the critic is slowed down: raise its clip or "
+        "make fewer updates a step.",
+        unit="share",
+    ),
+    Metric(
         name="value/explained_variance",
         meaning="1 - variance of (return - value) / variance of return: how much the critic knows.",
         healthy="Rises from about 0 towards 1. At or below 0 the critic is no better than a constant: warm it up, or "
         "raise its learning rate.",
         unit="share",
+    ),
+    Metric(
+        name="value/grad_norm",
+        meaning="Norm of the critic's gradient before it is scaled down; with a shared backbone, of its head's alone.",
+        healthy="Falls as the critic learns. Always far above the critic's max_grad_norm: its returns are large; lower its "
+        "learning rate or scale the reward.",
+        unit="norm",
     ),
 )
 

@@ -136,12 +136,14 @@ class Score:
 
     `reward` is the correctness part of the reward (DAPO's rule: +1 right, -1 wrong). `extracted` is the answer that
     was read out of the reply, if any. `error` says that the scorer itself failed; the reply then counts as wrong.
+    `disagrees` says whether a second scorer, which only watches, saw it otherwise; None where none watches.
     """
 
     correct: bool
     reward: float
     extracted: str | None = None
     error: str | None = None
+    disagrees: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ AlgorithmConfig = DAPOConfig | GRPOConfig
 KINDS = ("llama", "qwen2", "qwen3", "gemma2")
 """The last cannot share a prompt's positions among the replies of a group, so it takes the padded way."""
 LOSS_MEANS = ("token_mean", "group_token_mean", "sequence_mean", "constant_length")
-ALGORITHMS = (DAPOConfig(), GRPOConfig())
+ALGORITHMS = (DAPOConfig(), GRPOConfig(kl_beta=0.0))
 
 
 def local_of(config: LocalConfig, model: PreTrainedModel, algorithm: Algorithm, temperature: float) -> LocalTrainer:

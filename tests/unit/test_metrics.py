@@ -12,13 +12,13 @@ NAMES = """
 reward/mean reward/std reward/accuracy_all reward/accuracy_kept reward/errors
 length/mean length/max length/truncated
 policy/entropy policy/prob_mean policy/ratio_mean policy/ratio_max policy/clip_low policy/clip_high policy/clip_dual
-policy/kl advantage/mean_abs
+policy/kl policy/chosen advantage/mean_abs
 sampling/groups_generated sampling/groups_kept sampling/groups_all_right sampling/groups_all_wrong
-sampling/groups_surplus sampling/groups_error sampling/rounds sampling/tokens_generated sampling/prompts_drawn
-sampling/epoch tokens/trained
+sampling/groups_surplus sampling/groups_error sampling/rounds sampling/tokens_generated sampling/prompts_dropped
+sampling/prompts_drawn sampling/epoch tokens/trained
 optim/loss optim/grad_norm optim/lr optim/updates
 time/step time/generate time/grade time/train time/sync time/save memory/peak_gb
-mismatch/kl mismatch/max_ratio value/loss value/explained_variance
+mismatch/kl mismatch/max_ratio value/loss value/clip value/explained_variance value/grad_norm
 """
 
 

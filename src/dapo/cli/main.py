@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from dapo import __version__
+from dapo.cli import data, grade, report, sample, show, train
 from dapo.cli import eval as eval_command
-from dapo.cli import sample, show, train
 from dapo.errors import DapoError
 
 app = typer.Typer(
@@ -41,6 +41,9 @@ app.command("train")(train.train)
 app.command("eval")(eval_command.evaluate)
 app.command("sample")(sample.sample)
 app.command("show")(show.show)
+app.command("grade")(grade.grade)
+app.command("report")(report.report)
+app.add_typer(data.app, name="data")
 
 
 def run() -> None:

@@ -69,6 +69,8 @@ def micro_batch_mean(mask_BT: Tensor, group_B: Tensor, *, rows: int) -> Tensor:
     weight_BT = mask_BT.to(torch.float32)
     total = weight_BT.shape[0]
     parts = [
-        part / part.sum().clamp(min=1) * (part.shape[0] / total) for part in torch.split(weight_BT, rows) if part.shape[0]
+        part / part.sum().clamp(min=1) * (part.shape[0] / total)
+        for part in torch.split(weight_BT, rows)
+        if part.shape[0]
     ]
     return torch.cat(parts) if parts else weight_BT

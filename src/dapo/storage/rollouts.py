@@ -75,4 +75,5 @@ def _reply(scored: ScoredRollout, advantage: float | None) -> dict[str, Any]:
         "advantage": advantage,
         "trained": advantage is not None,
         **({"error": score.error} if score.error is not None else {}),
+        **({"disagrees": score.disagrees} if score.disagrees is not None else {}),
     }

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
+from dapo.data.config import SourceConfig
+from dapo.errors import DataError
 from dapo.frozen import Frozen
+from dapo.verifiers.config import VerifierConfig
 
 if TYPE_CHECKING:
     from dapo.ports import Task
@@ -112,6 +115,37 @@ class JsonlConfig(Frozen):
         return jsonl.build(self, seed)
 
 
+class MathConfig(Frozen):
+    """Mathematics problems from a file or the Hub, graded by a verifier."""
+
+    type: Literal["math"] = "math"
+    data: SourceConfig
+    """The problems to train on: `data = "dapo-math-17k.parquet"` is enough where the layout can be told."""
+    held_out: SourceConfig | None = None
+    """The problems to be measured on, e.g. an AIME file. None: evaluation must be off."""
+    verifier: VerifierConfig = VerifierConfig()
+    """How answers are graded."""
+    system: str | None = None
+    """A system message to put before each problem."""
+
+    def check(self) -> None:
+        """Raise DataError for a local file that is not there."""
+        sources = [source for source in (self.data, self.held_out) if source is not None and source.reader != "hub"]
+        for source in sources:
+            if _looks_like_file(source.path) and not Path(source.path).exists():
+                raise DataError(f"the data {source.path} is not there; check the path")
+
+    def build(self, seed: int) -> Task:
+        """Open the data. Raises DataError for a row that cannot serve."""
+        from dapo.tasks import mathematics
+
+        return mathematics.build(self)
+
+
+def _looks_like_file(path: str) -> bool:
+    return path.startswith(("/", "./", "../", "~")) or path.endswith((".jsonl", ".json", ".parquet"))
+
+
 class ReasoningGymConfig(Frozen):
     """Problems of one generator of the package reasoning-gym, scored by its own scorer."""
 
@@ -171,7 +205,7 @@ class CustomConfig(Frozen):
 
 
 TaskConfig = Annotated[
-    ArithmeticConfig | JsonlConfig | ReasoningGymConfig | CustomConfig,
+    ArithmeticConfig | JsonlConfig | MathConfig | ReasoningGymConfig | CustomConfig,
     Field(discriminator="type"),
 ]
 """One of the tasks, told apart by its `type`."""

@@ -23,6 +23,7 @@ def test_the_defaults_of_dapo_are_the_paper_s() -> None:
         "clip_high": 0.28,
         "dual_clip": None,
         "loss_mean": "token_mean",
+        "micro_batch_rows": 1,
         "dynamic_sampling": {"enabled": True, "max_rounds": 10, "oversample": 1.0},
         "overlong_filtering": False,
         "overlong_in_statistics": True,
@@ -32,7 +33,8 @@ def test_the_defaults_of_dapo_are_the_paper_s() -> None:
 
 def test_the_defaults_of_grpo() -> None:
     config = GRPOConfig()
-    assert (config.clip, config.loss_mean) == (0.2, "sequence_mean")
+    assert (config.clip, config.loss_mean, config.dual_clip) == (0.2, "sequence_mean", None)
+    assert (config.kl_beta, config.kl_estimator, config.reference.refresh_updates) == (0.04, "k3", None)
     assert not config.dynamic_sampling.enabled and not config.soft_overlong.enabled and not config.overlong_filtering
 
 
@@ -94,9 +96,11 @@ def test_the_value_is_put_together_from_what_the_recipe_says() -> None:
     constant = DAPOConfig(loss_mean="constant_length").build(10)
     assert torch.allclose(constant.weigh(mask_BT, group_B), mask_BT / 20)
     far_up = {"advantages": torch.ones(1, 1), "old_logprobs": torch.full((1, 1), -5.0)}
+    far_up["reference_logprobs"] = torch.zeros(1, 1)
     losses = [algorithm.loss(torch.zeros(1, 1), far_up).loss_BT.item() for algorithm in (dapo, grpo)]
     assert losses == pytest.approx([-1.28, -1.2])
-    assert dapo.needs == grpo.needs == frozenset()
+    assert (dapo.needs, grpo.needs) == (frozenset(), {"reference_logprobs"})
+    assert GRPOConfig(kl_beta=0.0).build(10).needs == frozenset()
 
 
 def test_the_type_chooses_and_every_setting_is_explained() -> None:
