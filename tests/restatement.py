@@ -127,6 +127,15 @@ def constant_length(losses: Rows, trains: Mask, length: int) -> float:
     return mean(sums) if sums else 0.0
 
 
+def micro_batch_mean(losses: Rows, trains: Mask, rows: int) -> float:
+    """The paper-era mean: each run of rows has its token mean, times its share of all rows."""
+    total = 0.0
+    for start in range(0, len(losses), rows):
+        part = losses[start : start + rows]
+        total += token_mean(part, trains[start : start + rows]) * len(part) / len(losses)
+    return total
+
+
 def log_softmax(logits: Sequence[float], temperature: float = 1.0) -> list[float]:
     scaled = [logit / temperature for logit in logits]
     largest = max(scaled)
@@ -147,3 +156,109 @@ def inverse_cdf(weights: Sequence[float], uniform: float) -> int:
         if reached > target:
             return index
     raise AssertionError(f"{uniform} lies beyond the weights")
+
+
+def leave_one_out(rewards: Sequence[float], groups: Sequence[int]) -> list[float]:
+    """RLOO (arXiv 2402.14740): the reward minus the mean of the other replies; 0 without another."""
+    advantages = []
+    for place, (reward, group) in enumerate(zip(rewards, groups, strict=True)):
+        others = [
+            other
+            for number, (other, own) in enumerate(zip(rewards, groups, strict=True))
+            if own == group and number != place
+        ]
+        advantages.append(reward - mean(others) if others else 0.0)
+    return advantages
+
+
+def generalised_advantages(
+    rewards: Sequence[float], values: Sequence[float], mask: Sequence[bool], discount: float, decay: float
+) -> list[float]:
+    """GAE (arXiv 1506.02438, Eq. 16) of one reply, as the sum over all later errors; masked places do not exist."""
+    places = [place for place, inside in enumerate(mask) if inside]
+    errors = []
+    for number, place in enumerate(places):
+        is_last = number == len(places) - 1
+        following = 0.0 if is_last else values[places[number + 1]]
+        errors.append(rewards[place] + discount * following - values[place])
+    advantages = [0.0] * len(mask)
+    for number, place in enumerate(places):
+        later = errors[number:]
+        advantages[place] = math.fsum((discount * decay) ** ahead * error for ahead, error in enumerate(later))
+    return advantages
+
+
+def rewards_to_go(rewards: Sequence[float], mask: Sequence[bool]) -> list[float]:
+    """REINFORCE++ (arXiv 2501.03262): what a reply is still to be given, from each of its places on."""
+    return [
+        math.fsum(rewards[later] for later in range(place, len(mask)) if mask[later]) if mask[place] else 0.0
+        for place in range(len(mask))
+    ]
+
+
+def whitened(values: Rows, trains: Mask) -> list[list[float]]:
+    """Mean 0 and sample deviation 1 over all tokens of the step, with 1e-6; 0 where there is nothing to compare."""
+    inside = [value for row, mask in zip(values, trains, strict=True) for value, is_in in zip(row, mask, strict=True) if is_in]
+    if len(set(inside)) < 2:
+        return [[0.0] * len(row) for row in values]
+    centre, deviation = mean(inside), sample_deviation(inside)
+    return [
+        [(value - centre) / (deviation + 1e-6) if is_in else 0.0 for value, is_in in zip(row, mask, strict=True)]
+        for row, mask in zip(values, trains, strict=True)
+    ]
+
+
+def kl_estimate(name: str, logprob: float, other: float) -> float:
+    """J. Schulman's three estimates (2020) of KL(p || q) from a token of p."""
+    if name == "k1":
+        return logprob - other
+    if name == "k2":
+        return 0.5 * (logprob - other) ** 2
+    return math.exp(other) / math.exp(logprob) - 1.0 + (logprob - other)
+
+
+def sequence_objective(
+    logprobs: Sequence[float],
+    old_logprobs: Sequence[float],
+    advantage: float,
+    mask: Sequence[bool],
+    low: float,
+    high: float,
+) -> float:
+    """GSPO (arXiv 2507.18071, Eq. 5 and 7) of one reply: the geometric mean of its tokens' ratios, clipped."""
+    inside = [place for place, is_in in enumerate(mask) if is_in]
+    product = 1.0
+    for place in inside:
+        product *= math.exp(logprobs[place] - old_logprobs[place])
+    ratio = product ** (1 / len(inside))
+    return min(ratio * advantage, min(max(ratio, 1 - low), 1 + high) * advantage)
+
+
+def clipped_weight_slope(logprob: float, old_logprob: float, advantage: float, low: float, high: float) -> float:
+    """CISPO (arXiv 2506.13585, Eq. 4): what a token's objective changes by with its log-probability."""
+    return min(max(math.exp(logprob - old_logprob), 1 - low), 1 + high) * advantage
+
+
+def value_loss(value: float, old_value: float, target: float, clip: float | None) -> float:
+    """Half the squared error, or half the larger of it and that of the value held within `clip` of the old one."""
+    plain = (value - target) ** 2
+    if clip is None:
+        return plain / 2
+    held = min(max(value, old_value - clip), old_value + clip)
+    return max(plain, (held - target) ** 2) / 2
+
+
+def covariances(logprobs: Rows, advantages: Rows, trains: Mask) -> list[list[float]]:
+    """Entropy mechanism (arXiv 2505.22617, Eq. 10), over the tokens of a step; 0 for tokens that do not train."""
+    places = [(row, place) for row, mask in enumerate(trains) for place, is_in in enumerate(mask) if is_in]
+    if not places:
+        return [[0.0] * len(mask) for mask in trains]
+    centre = mean([logprobs[row][place] for row, place in places])
+    other = mean([advantages[row][place] for row, place in places])
+    return [
+        [
+            (logprobs[row][place] - centre) * (advantages[row][place] - other) if is_in else 0.0
+            for place, is_in in enumerate(mask)
+        ]
+        for row, mask in enumerate(trains)
+    ]

@@ -5,6 +5,7 @@ Precedence: a field's default, then the recipe, then `-o key=value`. Each sectio
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from dapo.algorithms.config import AlgorithmConfig, DAPOConfig
+from dapo.algorithms.config import AlgorithmConfig, DAPOConfig, PPOConfig
+from dapo.algorithms.custom import CustomConfig
+from dapo.algorithms.relatives import ReinforcePlusPlusConfig
 from dapo.complaints import explain
 from dapo.engines.config import EngineConfig, NativeConfig
 from dapo.errors import ConfigError
@@ -133,23 +136,34 @@ def remarks(config: RunConfig) -> list[str]:
                 f"algorithm.soft_overlong.max_length = {max_length} lies above batch.max_tokens = {batch.max_tokens}: a "
                 "reply is cut before it is fully punished."
             )
-    if batch.group_size == 1:
+    if batch.group_size == 1 and _compares_replies(algorithm):
         found.append("batch.group_size = 1: a group of one has advantage 0, so nothing is learnt from it.")
     return found
 
 
+def _compares_replies(algorithm: AlgorithmConfig) -> bool:
+    """Whether an advantage comes from the other replies to the prompt; an algorithm of the user's own may do as it likes."""
+    if isinstance(algorithm, ReinforcePlusPlusConfig):
+        return algorithm.group_baseline
+    return not isinstance(algorithm, (PPOConfig, CustomConfig))
+
+
 def derived_numbers(config: RunConfig) -> dict[str, int]:
-    """The numbers that follow from a recipe, for `dapo show`."""
-    batch = config.batch
+    """The numbers that follow from a recipe, for `dapo show`. Steps are rollout steps, updates are the optimizer's."""
+    batch, dynamic = config.batch, config.algorithm.dynamic_sampling
     replies = batch.groups_per_step * batch.group_size
-    warmup = config.trainer.warmup_updates
+    updates = batch.updates_per_step
+    is_even = batch.groups_per_step % updates == 0
     return {
         "replies a step": replies,
-        "replies an update": replies // batch.updates_per_step,
-        "updates in all": config.steps * batch.updates_per_step,
-        "warm-up, in steps": -(-warmup // batch.updates_per_step),
-        "generated tokens a step, at most, before dynamic sampling": replies * batch.max_tokens,
-        "positions a reply, at most": batch.max_prompt_tokens + batch.max_tokens,
+        f"replies an update{'' if is_even else ', at most'}": -(-batch.groups_per_step // updates) * batch.group_size,
+        "updates a step": updates,
+        "updates in all": config.steps * updates,
+        "warm-up, in steps": -(-config.trainer.warmup_updates // updates),
+        "groups in a step's first round": math.ceil(batch.groups_per_step * (dynamic.oversample if dynamic.enabled else 1)),
+        "prompt tokens a step, at most, each prompt once": batch.groups_per_step * batch.max_prompt_tokens,
+        "reply tokens a step, at most, without groups that are replaced": replies * batch.max_tokens,
+        "positions a reply, at most, prompt and reply": batch.max_prompt_tokens + batch.max_tokens,
     }
 
 

@@ -29,7 +29,7 @@ REPLY_KEYS = [
     "trained",
 ]
 REASONS = {"kept", "all_right", "all_wrong", "surplus", "carried", "stale", "error"}
-OF_OTHER_ALGORITHMS = {"policy/kl", "policy/clip_dual", "value/loss", "value/explained_variance"}
+OF_OTHER_ALGORITHMS = {"policy/kl", "policy/clip_dual"} | {name for name in METRICS if name.startswith("value/")}
 
 
 def test_the_folder_holds_what_it_should_and_nothing_else(learned: Trained) -> None:

@@ -201,6 +201,23 @@ def test_a_group_of_one_is_refused_only_where_it_would_be_dropped(recipe: Path) 
     assert any("a group of one has advantage 0" in remark for remark in remarks(config))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "compares"),
+    [
+        (["algorithm.type=ppo"], False),
+        (["algorithm.type=reinforce_plus_plus"], False),
+        (["algorithm.type=reinforce_plus_plus", "algorithm.group_baseline=true"], True),
+        (["algorithm.type=rloo"], True),
+        (["algorithm.type=custom", "algorithm.path=mine:make"], False),
+    ],
+)
+def test_a_group_of_one_is_pointed_out_only_where_replies_are_compared(
+    recipe: Path, overrides: list[str], compares: bool
+) -> None:
+    said = remarks(load_config(recipe, ["batch.group_size=1", *overrides]))
+    assert any("a group of one has advantage 0" in remark for remark in said) is compares
+
+
 def test_a_punishment_that_is_off_makes_no_demands(recipe: Path) -> None:
     off = ["algorithm.type=dapo", "algorithm.soft_overlong.enabled=false"]
     assert not load_config(recipe, off).algorithm.soft_overlong.enabled
@@ -247,11 +264,25 @@ def test_the_numbers_that_follow(recipe: Path) -> None:
     assert derived_numbers(config) == {
         "replies a step": 32,
         "replies an update": 16,
+        "updates a step": 2,
         "updates in all": 8,
         "warm-up, in steps": 3,
-        "generated tokens a step, at most, before dynamic sampling": 1280,
-        "positions a reply, at most": 2088,
+        "groups in a step's first round": 8,
+        "prompt tokens a step, at most, each prompt once": 16384,
+        "reply tokens a step, at most, without groups that are replaced": 1280,
+        "positions a reply, at most, prompt and reply": 2088,
     }
+
+
+def test_the_numbers_that_follow_where_groups_do_not_divide_evenly_and_rounds_are_larger(recipe: Path) -> None:
+    overrides = ["batch.groups_per_step=5", "batch.group_size=4", "batch.updates_per_step=2"]
+    dynamic = ["algorithm.type=dapo", "algorithm.dynamic_sampling.oversample=1.5"]
+    numbers = derived_numbers(load_config(recipe, overrides + dynamic))
+    assert (numbers["replies a step"], numbers["replies an update, at most"]) == (20, 12)
+    assert "replies an update" not in numbers
+    assert numbers["groups in a step's first round"] == 8
+    switched_off = [*dynamic, "algorithm.dynamic_sampling.enabled=false"]
+    assert derived_numbers(load_config(recipe, overrides + switched_off))["groups in a step's first round"] == 5
 
 
 def test_training_draws_from_the_policy_itself_and_evaluation_as_it_is_told(recipe: Path) -> None:

@@ -9,7 +9,7 @@ from dapo.metrics import EVALUATION_FIELDS, METRICS, PREFIXES, markdown
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 NAMES = """
-reward/mean reward/std reward/accuracy_all reward/accuracy_kept reward/errors
+reward/mean reward/std reward/accuracy_all reward/accuracy_kept reward/disagreement reward/errors
 length/mean length/max length/truncated
 policy/entropy policy/prob_mean policy/ratio_mean policy/ratio_max policy/clip_low policy/clip_high policy/clip_dual
 policy/kl policy/chosen advantage/mean_abs

@@ -106,6 +106,9 @@ def generalised_advantages(
 
 def whitened(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """(A - mean) / (std + 1e-6) over the tokens in the mask, 0 outside. One token, or all alike, gives 0."""
+    counted = advantages_BT[mask_BT]
+    if counted.numel() == 0 or bool(counted.max() == counted.min()):
+        return torch.zeros_like(advantages_BT)  # the mean's rounding error must not pass for an advantage
     count = mask_BT.sum()
     inside = torch.where(mask_BT, advantages_BT, 0.0)
     mean = inside.sum() / count.clamp(min=1)

@@ -60,8 +60,8 @@ class _HeadLogprobs(torch.autograd.Function):
                 torch.matmul(narrow, weight_VD, out=hidden_gradient[chunk])
             if context.needs_input_grad[1]:
                 part = torch.matmul(narrow.t(), hidden_MD[chunk])
-                # Several chunks are added up in float32; one needs no copy.
-                weight_gradient = part if weight_gradient is None else weight_gradient.float().add_(part)
+                # Several chunks are added up in float32 at least; one needs no copy.
+                weight_gradient = part if weight_gradient is None else weight_gradient.to(gradient.dtype).add_(part)
         if weight_gradient is not None:
             weight_gradient = weight_gradient.to(weight_VD.dtype)
         return hidden_gradient, weight_gradient, None, None

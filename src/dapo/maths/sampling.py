@@ -8,20 +8,26 @@ import torch
 from torch import Tensor
 
 _BLOCK = 512
+_ROWS_AT_ONCE = 32
 
 
 def inverse_cdf(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """Draw one index a row, index i with chance weights[i] / sum(weights); `uniform_B` in [0, 1) decides. [B].
 
     The vocabulary is summed in blocks, and only the block that holds the draw is walked through: one pass over the
-    weights. Sums over blocks are float64, so that a rare token keeps its chance at the end of a long row. An index
+    weights. Blocks are added up in float64, so that a rare token keeps its chance at the end of a long row. An index
     of weight 0 is never drawn.
     """
+    return _index_and_total(weights_BV, uniform_B)[0]
+
+
+def _index_and_total(weights_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
+    """The indices [B], and the sums of the weights [B] in float64."""
     rows, vocabulary = weights_BV.shape
     padding = -vocabulary % _BLOCK
     padded = torch.nn.functional.pad(weights_BV, (0, padding)) if padding else weights_BV
     blocks = padded.view(rows, -1, _BLOCK)
-    cumulative = blocks.sum(dim=2, dtype=torch.float64).cumsum(dim=1)
+    cumulative = blocks.sum(dim=2).to(torch.float64).cumsum(dim=1)
     target = (uniform_B.to(torch.float64) * cumulative[:, -1]).unsqueeze(1)
     block = torch.searchsorted(cumulative, target, right=True).clamp(max=cumulative.shape[1] - 1)
     before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
@@ -32,7 +38,7 @@ def inverse_cdf(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
     offset = torch.searchsorted(inside_cumulative, remaining, right=True).clamp(max=_BLOCK - 1)
     last_with_weight = _BLOCK - 1 - (inside > 0).flip(1).to(torch.int8).argmax(dim=1, keepdim=True)
     offset = torch.minimum(offset, last_with_weight)
-    return (block * _BLOCK + offset).squeeze(1)
+    return (block * _BLOCK + offset).squeeze(1), cumulative[:, -1]
 
 
 def restrict(logits_BV: Tensor, *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
@@ -65,9 +71,26 @@ def draw(
     if temperature == 0.0:
         tokens_B = logits_BV.argmax(dim=1)
         return tokens_B, torch.zeros_like(tokens_B, dtype=torch.float32)
-    scaled_BV = restrict(logits_BV.float() / temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    normaliser_B = scaled_BV.logsumexp(dim=1)
-    weights_BV = (scaled_BV - normaliser_B.unsqueeze(1)).exp()
-    tokens_B = inverse_cdf(weights_BV, uniform_B)
-    logprobs_B = scaled_BV.gather(1, tokens_B.unsqueeze(1)).squeeze(1) - normaliser_B
-    return tokens_B, logprobs_B
+    parts = [
+        _draw_rows(logits_BV[rows], uniform_B[rows], 1.0 / temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+        for rows in _slices(logits_BV.shape[0])
+    ]
+    return torch.cat([tokens_B for tokens_B, _ in parts]), torch.cat([logprobs_B for _, logprobs_B in parts])
+
+
+def _draw_rows(
+    logits_BV: Tensor, uniform_B: Tensor, factor: float, *, top_k: int, top_p: float, min_p: float
+) -> tuple[Tensor, Tensor]:
+    """Draw for a few rows, in place on a float32 copy that fits the processor's cache."""
+    scaled_BV = logits_BV.to(torch.float32, copy=True)
+    if factor != 1.0:
+        scaled_BV.mul_(factor)
+    scaled_BV = restrict(scaled_BV, top_k=top_k, top_p=top_p, min_p=min_p)
+    weights_BV = scaled_BV.sub_(scaled_BV.amax(dim=1, keepdim=True)).exp_()
+    tokens_B, total_B = _index_and_total(weights_BV, uniform_B)
+    chosen_B = weights_BV.gather(1, tokens_B.unsqueeze(1)).squeeze(1).to(torch.float64)
+    return tokens_B, (chosen_B / total_B).log().to(torch.float32)
+
+
+def _slices(rows: int) -> list[slice]:
+    return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, rows, _ROWS_AT_ONCE)]

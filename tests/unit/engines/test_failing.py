@@ -48,7 +48,7 @@ def test_a_failing_model_is_an_engine_error_for_all_who_wait_and_the_engine_goes
 
     async def work() -> RolloutGroup:
         asked = [engine.sample(prompt, 1, sampling, seed) for seed in range(3)]
-        outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), timeout=5)
+        outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), timeout=2)
         for outcome in outcomes:
             assert isinstance(outcome, EngineError)
             assert str(outcome) == f"Generation failed: {type(fault).__name__}: {fault}"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dapo.maths.advantages import group_centred, group_means, group_normalised
+from dapo.maths.advantages import group_centred, group_means, group_normalised, leave_one_out
 from tests import restatement
 
 NAN, INF = math.nan, math.inf
@@ -123,3 +123,26 @@ def test_the_centred_reward_is_exact_on_fractions() -> None:
 
 def test_single_precision_is_kept() -> None:
     assert group_normalised(torch.tensor([1.0, -1.0]), torch.tensor([0, 0])).dtype is torch.float32
+
+
+def test_the_baseline_of_a_reply_is_the_mean_of_its_siblings() -> None:
+    """1 minus 0 and -1 minus 1/2 in a group of three; a group of one has no sibling."""
+    rewards, groups = row(1, 1, -1, 7), torch.tensor([0, 0, 0, 1])
+    assert leave_one_out(rewards, groups).tolist() == [1.0, 1.0, -2.0, 0.0]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(-3, 3, width=16)), min_size=1, max_size=24))
+def test_leaving_one_out_is_the_formula_for_groups_of_any_size_and_order(rows: list[tuple[int, float]]) -> None:
+    groups = [group for group, _ in rows]
+    rewards = [reward for _, reward in rows]
+    found = leave_one_out(row(*rewards), torch.tensor(groups)).tolist()
+    assert found == pytest.approx(restatement.leave_one_out(rewards, groups), abs=1e-9)
+
+
+def test_replies_that_are_not_counted_are_in_no_other_reply_s_baseline() -> None:
+    counted_B = torch.tensor([True, True, False, True])
+    found = leave_one_out(row(1, -1, 50, math.nan), torch.zeros(4, dtype=torch.long), counted_B).tolist()
+    assert found[:2] == [2.0, -2.0]
+    assert found[3] == 0.0
+    assert leave_one_out(row(1, 1, 1), torch.zeros(3, dtype=torch.long)).tolist() == [0.0] * 3

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dapo.maths.losses import clipped
-from dapo.maths.weights import constant_length, group_token_mean, sequence_mean, token_mean
+from dapo.maths.weights import (
+    constant_length,
+    group_token_mean,
+    micro_batch_mean,
+    sequence_mean,
+    sequence_sum,
+    token_mean,
+)
 from tests import restatement
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
@@ -26,6 +33,7 @@ MEANS: dict[str, tuple[Weigh, Restated]] = {
         partial(constant_length, length=7),
         lambda losses, trains, groups: restatement.constant_length(losses, trains, 7),
     ),
+    "sequence_sum": (sequence_sum, lambda losses, trains, groups: restatement.constant_length(losses, trains, 1)),
 }
 every_mean = pytest.mark.parametrize("name", MEANS)
 
@@ -199,3 +207,29 @@ def test_the_gradient_does_not_depend_on_the_order_of_rows_or_the_width_of_the_p
         assert torch.allclose(step.gradient(weigh, [list(order)]), whole, atol=1e-6, rtol=0), order
     for extra in (1, 2, 7):
         assert torch.allclose(step.gradient(weigh, [[4, 0], [3, 1, 2]], extra=extra), whole, atol=1e-6, rtol=0), extra
+
+
+def test_the_paper_era_mean_by_hand() -> None:
+    """Lengths 1, 3 and 2 in runs of two rows: 2/3 of the mean of 4 tokens, and 1/3 of the mean of 2."""
+    mask_BT, group_B = mask_of(1, 3, 2), torch.tensor([0, 0, 1])
+    weight_BT = micro_batch_mean(mask_BT, group_B, rows=2)
+    assert weight_BT.tolist() == [
+        pytest.approx([1 / 6, 0, 0]),
+        pytest.approx([1 / 6] * 3),
+        pytest.approx([1 / 6, 1 / 6, 0]),
+    ]
+    assert torch.allclose(micro_batch_mean(mask_BT, group_B, rows=3), token_mean(mask_BT, group_B))
+    assert torch.allclose(micro_batch_mean(mask_BT, group_B, rows=1), sequence_mean(mask_BT, group_B))
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=7), st.integers(1, 8))
+def test_the_paper_era_mean_is_the_formula(trains: list[list[bool]], rows: int) -> None:
+    losses = torch.randn(len(trains), 4, dtype=torch.float64, generator=torch.Generator().manual_seed(rows))
+    weight_BT = micro_batch_mean(torch.tensor(trains), torch.zeros(len(trains), dtype=torch.long), rows=rows)
+    expected = restatement.micro_batch_mean(losses.tolist(), trains, rows)
+    assert (weight_BT.double() * losses).sum().item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_paper_era_mean_of_nothing_is_nothing() -> None:
+    assert not micro_batch_mean(torch.zeros(3, 2, dtype=torch.bool), torch.tensor([0, 0, 1]), rows=2).any()
