@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,27 +178,11 @@ def _assemble(
     first_step: int,
 ) -> Run:
     from dapo.collect import CollectPlan
-    from dapo.evaluation import evaluate
     from dapo.loop import Run
     from dapo.machine import peak_memory_gb
 
     batch, dynamic = config.batch, config.algorithm.dynamic_sampling
     settings = config.evaluation
-
-    async def measure(step: int) -> None:
-        if not held_out:
-            return
-        recorder.stage("evaluate")
-        result = await evaluate(
-            held_out,
-            renderer.prompt,
-            engine,
-            task,
-            sampling=evaluation_sampling(config),
-            samples=settings.samples,
-            seed=derive_seed(config.seed, "evaluation", step),
-        )
-        recorder.evaluation(step, result)
 
     engine_is_old, reuses = _old_logprobs(config, engine.precision, trainer.precision)
     return Run(
@@ -208,7 +192,7 @@ def _assemble(
         engine=engine,
         trainer=trainer,
         recorder=recorder,
-        evaluate=measure,
+        evaluate=_measurer(config, task, renderer, engine, recorder, held_out),
         plan=CollectPlan(
             groups=batch.groups_per_step,
             group_size=batch.group_size,
@@ -226,6 +210,37 @@ def _assemble(
         evaluates_at=lambda step: bool(settings.every) and step % (settings.every or 1) == 0,
         peak_memory_gb=peak_memory_gb,
     )
+
+
+def _measurer(
+    config: RunConfig,
+    task: Task,
+    renderer: Renderer,
+    engine: Any,
+    recorder: FolderRecorder,
+    held_out: Sequence[Problem],
+) -> Callable[[int], Awaitable[None]]:
+    """What measures held-out accuracy after a step; nothing where there are no problems for it."""
+    from dapo.evaluation import evaluate
+
+    settings = config.evaluation
+
+    async def measure(step: int) -> None:
+        if not held_out:
+            return
+        recorder.stage("evaluate")
+        result = await evaluate(
+            held_out,
+            renderer.prompt,
+            engine,
+            task,
+            sampling=evaluation_sampling(config),
+            samples=settings.samples,
+            seed=derive_seed(config.seed, "evaluation", step),
+        )
+        recorder.evaluation(step, result)
+
+    return measure
 
 
 def _old_logprobs(config: RunConfig, engine_precision: Any, trainer_precision: Any) -> tuple[bool, bool]:

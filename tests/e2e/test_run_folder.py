@@ -29,7 +29,9 @@ REPLY_KEYS = [
     "trained",
 ]
 REASONS = {"kept", "all_right", "all_wrong", "surplus", "carried", "stale", "error"}
-OF_OTHER_ALGORITHMS = {"policy/kl", "policy/clip_dual"} | {name for name in METRICS if name.startswith("value/")}
+OF_OTHER_CHOICES = {"policy/kl", "policy/clip_dual", "policy/chosen", "reward/disagreement"} | {
+    name for name in METRICS if name.startswith("value/")
+}
 
 
 def test_the_folder_holds_what_it_should_and_nothing_else(learned: Trained) -> None:
@@ -62,7 +64,7 @@ def test_every_metric_of_a_run_is_in_the_catalogue_and_the_other_way_round(learn
     for line in learned.files.metrics:
         names = set(line) - {"step"}
         assert names - METRICS.keys() == set()
-        assert METRICS.keys() - names - OF_OTHER_ALGORITHMS == set()
+        assert METRICS.keys() - names - OF_OTHER_CHOICES == set()
         assert all(isinstance(value, int | float) and math.isfinite(value) for value in line.values())
 
 
