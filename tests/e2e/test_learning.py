@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dapo.metrics import METRICS
 from tests.e2e.conftest import Trained
 from tests.e2e.workshop import STEPS, RunFiles, Workshop
 
@@ -46,6 +47,17 @@ def test_grpo_learns_it_by_one_override_and_another_seed_is_another_run(shop: Wo
     assert [group["replies"][0]["token_ids"] for group in first] != [
         group["replies"][0]["token_ids"] for group in other
     ]
+
+
+def test_ppo_runs_with_its_critic_and_its_numbers_are_in_the_catalogue(shop: Workshop) -> None:
+    shop.train("ppo", "algorithm.type=ppo", "steps=3", "evaluation.enabled=false")
+
+    files = shop.run("ppo")
+    assert len(files.metrics) == 3
+    for line in files.metrics:
+        assert {"value/loss", "value/explained_variance", "policy/ratio_max"} <= line.keys()
+        assert line.keys() - METRICS.keys() == {"step"}
+    assert (files.checkpoint(3) / "trainer" / "critic.safetensors").is_file()
 
 
 def test_the_native_engine_learns_it_too(shop: Workshop) -> None:

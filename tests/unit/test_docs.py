@@ -19,6 +19,8 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from dapo.algorithms.config import AlgorithmConfig
+from dapo.algorithms.parts import CommonConfig
 from dapo.cli.main import app
 from dapo.config import RunConfig, apply_overrides, parse_config
 from dapo.metrics import METRICS
@@ -27,6 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs" / "recipes.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "AGENTS.md"]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
+ALGORITHM_PAGES = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
+UNSHOWN = {"dual_clip", "micro_batch_rows", "reference", "kl_estimator", "critic"}
+"""Fields that have a place of their own on a page of algorithms, or are shown as a table below."""
 MINIMAL = {"steps": 1, "model": {"path": "a-model"}, "task": {"type": "arithmetic"}}
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -207,7 +212,8 @@ def test_fields_are_described_with_their_bounds_and_the_default_that_holds() -> 
     assert "| `steps` | integer ≥ 1 | needed |" in text
     assert "| `clip_low` | number > 0, < 1 | `0.2` |" in text
     assert text.count("| `dynamic_sampling.enabled` | true or false | `true` |") == 1, "DAPO's default"
-    assert text.count("| `dynamic_sampling.enabled` | true or false | `false` |") == 1, "GRPO's default"
+    others = len(models_of(AlgorithmConfig)) - 1
+    assert text.count("| `dynamic_sampling.enabled` | true or false | `false` |") == others, "all others' default"
     assert '| `overlong_prompts` | `"refuse"` or `"drop"` | `"refuse"` |' in text
     assert "| `epochs` | integer ≥ 1 | not set |" in text
 
@@ -264,13 +270,43 @@ def test_every_piece_of_a_recipe_that_a_page_shows_is_valid(page: Path) -> None:
         parse_config({**MINIMAL, **tomllib.loads(block)}, what=f"a block of {page.name}")
 
 
-@pytest.mark.parametrize("name", ["dapo", "grpo"])
-def test_the_page_of_an_algorithm_shows_its_defaults(name: str) -> None:
-    page = ROOT / "docs" / "algorithms" / f"{name}.md"
-    shown = parse_config({**MINIMAL, **tomllib.loads(code_blocks(page, "toml")[0])}, what=page.name)
-    assert shown.algorithm == parse_config({**MINIMAL, "algorithm": {"type": name}}, what=name).algorithm
-    headings = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+def algorithms_shown(page: Path) -> list[dict[str, Any]]:
+    """The `[algorithm]` sections of a page's TOML blocks."""
+    blocks = [tomllib.loads(block) for block in code_blocks(page, "toml")]
+    return [block["algorithm"] for block in blocks if "algorithm" in block]
+
+
+@pytest.mark.parametrize("page", ALGORITHM_PAGES, ids=lambda page: page.stem)
+def test_a_page_of_algorithms_has_its_fixed_headings(page: Path) -> None:
+    headings = re.findall(r"^## (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     assert headings == ["Use", "The maths", "Every logged metric explained", "Implementation details", "Curve"]
+
+
+@pytest.mark.parametrize("page", ALGORITHM_PAGES, ids=lambda page: page.stem)
+def test_the_page_of_an_algorithm_shows_its_defaults(page: Path) -> None:
+    for section in algorithms_shown(page):
+        if section["type"] != "custom":
+            shown = parse_config({**MINIMAL, "algorithm": section}, what=page.name).algorithm
+            assert shown == parse_config({**MINIMAL, "algorithm": {"type": section["type"]}}, what=page.name).algorithm
+            own = set(type(shown).model_fields) - set(CommonConfig.model_fields)
+            assert own - UNSHOWN <= set(section), f"{page.name} leaves fields of {section['type']} out"
+
+
+def test_every_algorithm_is_shown_on_one_page() -> None:
+    shown = [section["type"] for page in ALGORITHM_PAGES for section in algorithms_shown(page)]
+    assert sorted(shown) == sorted(model.model_fields["type"].default for model in models_of(AlgorithmConfig))
+    first = [algorithms_shown(ROOT / "docs" / "algorithms" / f"{name}.md")[0]["type"] for name in ("dapo", "grpo", "ppo")]
+    assert first == ["dapo", "grpo", "ppo"]
+
+
+@pytest.mark.parametrize("page", ALGORITHM_PAGES, ids=lambda page: page.stem)
+def test_a_link_of_the_implementation_details_names_a_file_and_a_symbol(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    details = text[text.index("## Implementation details") : text.index("## Curve")]
+    rows = [row for row in details.splitlines() if row.startswith("| ") and not row.startswith("| detail ")]
+    assert len(rows) >= 5
+    without = [row for row in rows if not re.search(r"\[`[\w.]+`\]\(\.\./\.\./src/dapo/[\w/]+\.py\)", row)]
+    assert without == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

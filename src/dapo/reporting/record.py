@@ -110,13 +110,13 @@ def number(value: object) -> float | None:
 def describe(config: Mapping[str, Any], key: str) -> str:
     """Return the name that a config gives to one of its parts, such as `algorithm` or `model`; empty if it has none.
 
-    A part is a text, or an object that names itself under `name`, `preset`, `path`, `source` or `kind`.
+    A part is a text, or an object that names itself under `name`, `path` or `type`.
     """
     part = config.get(key)
     if part is None and isinstance(config.get("config"), Mapping):
         return describe(config["config"], key)
     if isinstance(part, Mapping):
-        part = next((part[name] for name in ("name", "preset", "path", "source", "kind") if part.get(name)), None)
+        part = next((part[name] for name in ("name", "path", "type") if part.get(name)), None)
     return part if isinstance(part, str) else ""
 
 

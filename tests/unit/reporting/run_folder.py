@@ -118,9 +118,9 @@ def make_run(folder: Path, *, steps: int = 15) -> Path:
     """Write a run folder with an evaluation every five steps and a few groups a step."""
     folder.mkdir(parents=True)
     config = {
-        "algorithm": {"kind": "dapo", "clip_low": 0.2, "clip_high": 0.28},
+        "algorithm": {"type": "dapo", "clip_low": 0.2, "clip_high": 0.28},
         "model": {"path": "SmolLM2-135M-Instruct"},
-        "task": {"kind": "arithmetic"},
+        "task": {"type": "arithmetic"},
     }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     write_lines(folder / "metrics.jsonl", [step_metrics(step) for step in range(1, steps + 1)])

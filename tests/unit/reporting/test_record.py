@@ -90,7 +90,7 @@ def test_a_number_is_finite_or_none(value: object, result: float | None) -> None
 
 def test_a_part_of_a_config_is_named_by_its_text_or_by_its_own_name() -> None:
     assert describe({"algorithm": "dapo"}, "algorithm") == "dapo"
-    assert describe({"algorithm": {"kind": "dapo"}}, "algorithm") == "dapo"
+    assert describe({"algorithm": {"type": "dapo"}}, "algorithm") == "dapo"
     assert describe({"model": {"kind": "folder", "path": "m"}}, "model") == "m"
     assert describe({"config": {"model": {"path": "m"}}}, "model") == "m"
     assert describe({"model": {"kind": 3}}, "model") == ""
