@@ -135,6 +135,10 @@ class FakeTrainer:
         self.asked: list[frozenset[str]] = []
         self.is_closed = False
 
+    @property
+    def precision(self) -> str:
+        return "float32"
+
     def annotate(self, batch: Batch, needs: frozenset[str]) -> Columns:
         self.asked.append(needs)
         return {name: torch.full_like(batch.sampled_logprobs_BT, -0.25) for name in needs}

@@ -160,7 +160,9 @@ def derived_numbers(config: RunConfig) -> dict[str, int]:
         "updates a step": updates,
         "updates in all": config.steps * updates,
         "warm-up, in steps": -(-config.trainer.warmup_updates // updates),
-        "groups in a step's first round": math.ceil(batch.groups_per_step * (dynamic.oversample if dynamic.enabled else 1)),
+        "groups in a step's first round": math.ceil(
+            batch.groups_per_step * (dynamic.oversample if dynamic.enabled else 1)
+        ),
         "prompt tokens a step, at most, each prompt once": batch.groups_per_step * batch.max_prompt_tokens,
         "reply tokens a step, at most, without groups that are replaced": replies * batch.max_tokens,
         "positions a reply, at most, prompt and reply": batch.max_prompt_tokens + batch.max_tokens,

@@ -50,6 +50,11 @@ class Task(Protocol):
 class Engine(Protocol):
     """Draws replies from one version of the policy."""
 
+    @property
+    def precision(self) -> str:
+        """What it computes in, e.g. `bfloat16`: whether its log-probabilities can equal the trainer's."""
+        ...
+
     async def sample(self, prompt: Prompt, n: int, sampling: Sampling, seed: int) -> RolloutGroup:
         """Draw `n` replies to `prompt`. The same seed and weights give the same replies. Raises EngineError."""
         ...
@@ -66,6 +71,11 @@ class Engine(Protocol):
 @runtime_checkable
 class Trainer(Protocol):
     """Owns the policy that is trained."""
+
+    @property
+    def precision(self) -> str:
+        """What its passes through the model compute in, e.g. `bfloat16`."""
+        ...
 
     def annotate(self, batch: Batch, needs: frozenset[str]) -> Columns:
         """Columns that only the trainer can compute (e.g. `old_logprobs`), each [B, T], for all rows at once."""

@@ -21,9 +21,10 @@ from dapo.storage.run_folder import RunFolder
 from dapo.types import Problem
 
 if TYPE_CHECKING:
+    from dapo.algorithms.value import Algorithm
     from dapo.loop import Outcome, Run
     from dapo.models.render import Renderer
-    from dapo.ports import Task, Trainer
+    from dapo.ports import Engine, Task, Trainer
     from dapo.prompts import PromptStream
 
 
@@ -167,12 +168,12 @@ def _restore(folder: RunFolder, trainer: Trainer, stream: PromptStream) -> int:
 
 def _assemble(
     config: RunConfig,
-    algorithm: Any,
+    algorithm: Algorithm,
     task: Task,
     renderer: Renderer,
     stream: PromptStream,
-    engine: Any,
-    trainer: Any,
+    engine: Engine,
+    trainer: Trainer,
     recorder: FolderRecorder,
     held_out: Sequence[Problem],
     first_step: int,
@@ -216,7 +217,7 @@ def _measurer(
     config: RunConfig,
     task: Task,
     renderer: Renderer,
-    engine: Any,
+    engine: Engine,
     recorder: FolderRecorder,
     held_out: Sequence[Problem],
 ) -> Callable[[int], Awaitable[None]]:
@@ -243,16 +244,14 @@ def _measurer(
     return measure
 
 
-def _old_logprobs(config: RunConfig, engine_precision: Any, trainer_precision: Any) -> tuple[bool, bool]:
+def _old_logprobs(config: RunConfig, engine_precision: str, trainer_precision: str) -> tuple[bool, bool]:
     """Return whether the engine's log-probabilities are the old ones, and whether the trainer must compute its own.
 
     With one update a rollout neither is needed: the old policy is the one at hand.
     """
     choice = config.trainer.old_logprobs
     if choice == "auto":
-        import torch
-
-        alike = engine_precision is torch.float32 and trainer_precision is torch.float32
+        alike = engine_precision == trainer_precision == "float32"
         choice = "engine" if alike else "trainer"
     if choice == "engine":
         return config.batch.updates_per_step > 1 or config.trainer.old_logprobs == "engine", False

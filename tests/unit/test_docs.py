@@ -75,7 +75,10 @@ def field_rows(name: str, field: FieldInfo, default: Any) -> Iterator[tuple[str,
     """The row of a field, or the rows of the section that it is."""
     models = models_of(field.annotation)
     if models:
-        yield from model_rows(models[0], f"{name}.", default)
+        is_given = isinstance(default, BaseModel)
+        if not is_given and field.description:
+            yield name, "table", "needed" if field.is_required() else as_toml(default), plain(field.description)
+        yield from model_rows(models[0], f"{name}.", default if is_given else None)
     else:
         assert field.description, f"{name} has no description"
         shown = "needed" if field.is_required() else as_toml(default)
@@ -216,6 +219,8 @@ def test_fields_are_described_with_their_bounds_and_the_default_that_holds() -> 
     assert text.count("| `dynamic_sampling.enabled` | true or false | `false` |") == others, "all others' default"
     assert '| `overlong_prompts` | `"refuse"` or `"drop"` | `"refuse"` |' in text
     assert "| `epochs` | integer ≥ 1 | not set |" in text
+    assert "| `data` | table | needed |" in text and "| `data.path` | text | needed |" in text
+    assert "| `held_out` | table | not set |" in text and "| `verifier.seconds` | number > 0, ≤ 600 | `5.0` |" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -295,7 +300,9 @@ def test_the_page_of_an_algorithm_shows_its_defaults(page: Path) -> None:
 def test_every_algorithm_is_shown_on_one_page() -> None:
     shown = [section["type"] for page in ALGORITHM_PAGES for section in algorithms_shown(page)]
     assert sorted(shown) == sorted(model.model_fields["type"].default for model in models_of(AlgorithmConfig))
-    first = [algorithms_shown(ROOT / "docs" / "algorithms" / f"{name}.md")[0]["type"] for name in ("dapo", "grpo", "ppo")]
+    first = [
+        algorithms_shown(ROOT / "docs" / "algorithms" / f"{name}.md")[0]["type"] for name in ("dapo", "grpo", "ppo")
+    ]
     assert first == ["dapo", "grpo", "ppo"]
 
 

@@ -82,9 +82,7 @@ RESOLVED = flat(load_config(PRESET).model_dump(mode="json"))
 WRITTEN = flat(tomllib.loads(TEXT))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "source"), PAPER_AND_SCRIPT, ids=[name for name, _, _ in PAPER_AND_SCRIPT]
-)
+@pytest.mark.parametrize(("name", "value", "source"), PAPER_AND_SCRIPT, ids=[name for name, _, _ in PAPER_AND_SCRIPT])
 def test_the_value_is_that_of_its_source(name: str, value: Any, source: str) -> None:
     assert (RESOLVED[name], type(RESOLVED[name])) == (value, type(value)), source
 

@@ -40,6 +40,11 @@ class FakeEngine:
         self.calls: list[tuple[Prompt, int, Sampling, int]] = []
         """Every request that was made: (prompt, n, sampling, seed)."""
 
+    @property
+    def precision(self) -> str:
+        """A fake computes nothing; it stands for an engine that agrees with the trainer."""
+        return "float32"
+
     async def sample(self, prompt: Prompt, n: int, sampling: Sampling, seed: int) -> RolloutGroup:
         if self._is_closed:
             raise EngineError("The engine is closed and was asked for a reply.")

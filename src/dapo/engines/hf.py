@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
+from dapo.engines.limits import refuse_too_long
 from dapo.errors import EngineError
 from dapo.maths.sampling import draw
 from dapo.models.render import Renderer
@@ -51,15 +52,15 @@ class HFEngine:
         self._is_busy = asyncio.Lock()
 
     @property
-    def precision(self) -> torch.dtype:
+    def precision(self) -> str:
         """The precision of the engine's copy of the weights."""
-        return self._model.dtype
+        return str(self._model.dtype).removeprefix("torch.")
 
     async def sample(self, prompt: Prompt, n: int, sampling: Sampling, seed: int) -> RolloutGroup:
         """Draw `n` replies. Requests that are made together are generated together. Raises EngineError."""
         if self._cancelled.is_set():
             raise EngineError("The engine is closed and was asked for a reply.")
-        self._refuse_too_long(prompt, sampling)
+        refuse_too_long(self._model, prompt, sampling)
         answer: asyncio.Future[RolloutGroup] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(prompt=prompt, n=n, sampling=sampling, seed=seed, answer=answer))
         if self._worker is None or self._worker.done():
@@ -78,15 +79,6 @@ class HFEngine:
         self._cancelled.set()
         if self._worker is not None:
             await self._worker
-
-    def _refuse_too_long(self, prompt: Prompt, sampling: Sampling) -> None:
-        limit = getattr(self._model.config, "max_position_embeddings", None)
-        wanted = len(prompt.token_ids) + sampling.max_tokens
-        if limit is not None and wanted > limit:
-            raise EngineError(
-                f"The prompt {prompt.problem.id} of {len(prompt.token_ids)} tokens and {sampling.max_tokens} new ones "
-                f"are {wanted} positions, and the model has {limit}. Shorten the prompt or lower batch.max_tokens."
-            )
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # lets everybody who asks in the same breath get into the same batch

@@ -93,9 +93,9 @@ class LocalTrainer:
         )
 
     @property
-    def precision(self) -> torch.dtype:
+    def precision(self) -> str:
         """The precision of the trainer's matrix products."""
-        return self._precision
+        return str(self._precision).removeprefix("torch.")
 
     @property
     def policy_version(self) -> int:

@@ -11,9 +11,9 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-import torch
 from transformers import PreTrainedModel
 
+from dapo.engines.limits import refuse_too_long
 from dapo.engines.native.rows import Row, new_row
 from dapo.engines.native.runner import Runner
 from dapo.errors import EngineError
@@ -59,21 +59,15 @@ class NativeEngine:
         self._gate = asyncio.Lock()
 
     @property
-    def precision(self) -> torch.dtype:
+    def precision(self) -> str:
         """The precision of the engine's copy of the weights."""
-        return self._model.dtype
+        return str(self._model.dtype).removeprefix("torch.")
 
     async def sample(self, prompt: Prompt, n: int, sampling: Sampling, seed: int) -> RolloutGroup:
         """Draw `n` replies. Raises EngineError."""
         if self._is_closed:
             raise EngineError("The engine is closed and was asked for a reply.")
-        limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
-        wanted = len(prompt.token_ids) + sampling.max_tokens
-        if limit is not None and wanted > limit:
-            raise EngineError(
-                f"The prompt {prompt.problem.id} of {len(prompt.token_ids)} tokens and {sampling.max_tokens} new ones are "
-                f"{wanted} positions, and the model has {limit}. Shorten the prompt or lower batch.max_tokens."
-            )
+        refuse_too_long(self._model, prompt, sampling)
         answer: asyncio.Future[RolloutGroup] = asyncio.get_running_loop().create_future()
         async with self._gate:
             if self._is_closed:

@@ -1,0 +1,19 @@
+"""What an engine refuses before it begins."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedModel
+
+from dapo.errors import EngineError
+from dapo.types import Prompt, Sampling
+
+
+def refuse_too_long(model: PreTrainedModel, prompt: Prompt, sampling: Sampling) -> None:
+    """Refuse a request that needs more positions than the model has. Raises EngineError."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    wanted = len(prompt.token_ids) + sampling.max_tokens
+    if limit is not None and wanted > limit:
+        raise EngineError(
+            f"The prompt {prompt.problem.id} of {len(prompt.token_ids)} tokens and {sampling.max_tokens} new ones are "
+            f"{wanted} positions, and the model has {limit}. Shorten the prompt or lower batch.max_tokens."
+        )
