@@ -198,7 +198,9 @@ def rewards_to_go(rewards: Sequence[float], mask: Sequence[bool]) -> list[float]
 
 def whitened(values: Rows, trains: Mask) -> list[list[float]]:
     """Mean 0 and sample deviation 1 over all tokens of the step, with 1e-6; 0 where there is nothing to compare."""
-    inside = [value for row, mask in zip(values, trains, strict=True) for value, is_in in zip(row, mask, strict=True) if is_in]
+    inside = [
+        value for row, mask in zip(values, trains, strict=True) for value, is_in in zip(row, mask, strict=True) if is_in
+    ]
     if len(set(inside)) < 2:
         return [[0.0] * len(row) for row in values]
     centre, deviation = mean(inside), sample_deviation(inside)

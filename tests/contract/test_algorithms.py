@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,9 @@ CONFIGS: dict[str, Any] = {
     "grpo, k1": GRPOConfig(kl_beta=0.3, kl_estimator="k1"),
     "grpo, k2": GRPOConfig(kl_beta=0.3, kl_estimator="k2"),
     "ppo": PPOConfig(),
-    "ppo, kl": PPOConfig(kl_beta=0.2, decay=0.9, discount=0.98, whiten_advantages=False, critic=CriticConfig(clip=None)),
+    "ppo, kl": PPOConfig(
+        kl_beta=0.2, decay=0.9, discount=0.98, whiten_advantages=False, critic=CriticConfig(clip=None)
+    ),
     "ppo, shared": PPOConfig(critic=CriticConfig(backbone="shared", coefficient=0.7)),
     "dr_grpo": DrGRPOConfig(),
     "gspo": GSPOConfig(clip_low=0.05, clip_high=0.08),
@@ -103,7 +106,16 @@ def step_batch() -> Batch:
     batch = made_batch(groups=5)
     rows = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12]
     index = torch.tensor(rows)
-    tensors = ("tokens_BT", "mask_BT", "lengths_B", "sampled_logprobs_BT", "rewards_B", "group_B", "truncated_B", "version_B")
+    tensors = (
+        "tokens_BT",
+        "mask_BT",
+        "lengths_B",
+        "sampled_logprobs_BT",
+        "rewards_B",
+        "group_B",
+        "truncated_B",
+        "version_B",
+    )
     chosen = replace(
         batch,
         prompt_ids=tuple(batch.prompt_ids[row] for row in rows),
@@ -223,7 +235,8 @@ def slow_advantages(config: Any, notes: Mapping[str, list[list[float]]]) -> list
     own_rewards, own_groups = [rewards[row] for row in inside], [groups[row] for row in inside]
     by_type = {
         "dr_grpo": lambda: [
-            reward - restatement.mean([other for other, number in zip(own_rewards, own_groups, strict=True) if number == own])
+            reward
+            - restatement.mean([other for other, number in zip(own_rewards, own_groups, strict=True) if number == own])
             for reward, own in zip(own_rewards, own_groups, strict=True)
         ],
         "rloo": lambda: restatement.leave_one_out(own_rewards, own_groups),
@@ -321,9 +334,7 @@ def slow_slopes(
     return found
 
 
-def slow_choice(
-    config: Any, advantages: list[list[float]], notes: Mapping[str, list[list[float]]]
-) -> list[list[bool]]:
+def slow_choice(config: Any, advantages: list[list[float]], notes: Mapping[str, list[list[float]]]) -> list[list[bool]]:
     """KL-Cov's: the tokens of the largest covariance, by sorting all of them."""
     trains = slow_trains(config)
     covariances = restatement.covariances(notes[OLD_LOGPROBS], advantages, trains)
@@ -418,9 +429,7 @@ def test_the_critic_s_gradient_is_that_of_the_formula(folder: Path, name: str) -
 
 @every_algorithm_and_mean
 @settings(deadline=None, max_examples=4, derandomize=True)
-@given(
-    st.sampled_from([1, 30, 90, 250]), st.permutations(range(11)), st.integers(0, 60).map(lambda extra: extra // 2)
-)
+@given(st.sampled_from([1, 30, 90, 250]), st.permutations(range(11)), st.integers(0, 60).map(lambda extra: extra // 2))
 def test_the_gradient_does_not_depend_on_micro_batches_row_order_or_padding(
     folder: Path, name: str, loss_mean: str | None, micro_batch_tokens: int, order: list[int], extra: int
 ) -> None:
@@ -468,7 +477,9 @@ def test_a_step_in_which_nothing_trains_has_loss_and_gradient_zero(folder: Path,
     algorithm = config.build(MAX_TOKENS)
     batch = step_batch()
     nothing = replace(batch, mask_BT=torch.zeros_like(batch.mask_BT))
-    labelled = algorithm.label(nothing, {column: notes_of(folder)[column] for column in algorithm.needs | {OLD_LOGPROBS}})
+    labelled = algorithm.label(
+        nothing, {column: notes_of(folder)[column] for column in algorithm.needs | {OLD_LOGPROBS}}
+    )
     assert not labelled.trained_BT.any()
     assert all(math.isfinite(stat.value) for stat in labelled.stats.values())
     assert minibatches(labelled, algorithm.weigh, 1) == []
@@ -507,7 +518,7 @@ def test_equal_rewards_in_every_group_push_nothing(folder: Path, name: str) -> N
 
 def two_ranks_main(rank: int, folder: Path, store: Path) -> None:
     """One of two ranks: its rows' gradient, added to the other's. Rank 0 writes how far the sum is from the whole."""
-    import torch.distributed as dist
+    import torch.distributed as dist  # noqa: TID251 - the ranks of this test are its own
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store / 'meeting'}", rank=rank, world_size=2)
@@ -516,7 +527,9 @@ def two_ranks_main(rank: int, folder: Path, store: Path) -> None:
         for name in CONFIGS:
             minibatch = minibatch_of(folder, config_of(name))
             mine = select_rows(minibatch, ([0, 9, 2, 5, 8, 4], [10, 3, 1, 7, 6])[rank])
-            found = {key: tensor.double() for key, tensor in exact_trainer(folder, config_of(name)).gradient(mine).items()}
+            found = {
+                key: tensor.double() for key, tensor in exact_trainer(folder, config_of(name)).gradient(mine).items()
+            }
             tokens = torch.zeros(2)
             tokens[rank] = float(mine.trained_BT.sum())
             for tensor in (*found.values(), tokens):
@@ -587,7 +600,9 @@ def test_without_a_beta_no_reference_is_loaded(folder: Path, config: Any) -> Non
 
 
 @pytest.mark.parametrize("every", [None, 2])
-def test_the_reference_stays_or_takes_over_the_policy_after_every_so_many_updates(folder: Path, every: int | None) -> None:
+def test_the_reference_stays_or_takes_over_the_policy_after_every_so_many_updates(
+    folder: Path, every: int | None
+) -> None:
     config = GRPOConfig(reference=ReferenceConfig(refresh_updates=every))
     trainer = open_trainer(folder, config)
     minibatch = minibatch_of(folder, config)
@@ -629,7 +644,7 @@ def test_while_the_critic_warms_up_the_policy_stays_and_then_it_trains(folder: P
     assert versions == [0, 0, 1]
     assert moved == [False, False, True]
     assert not values[0].any()  # an untrained critic says 0 everywhere
-    assert all(not torch.equal(one, two) for one, two in zip(values, values[1:], strict=False))
+    assert all(not torch.equal(one, two) for one, two in itertools.pairwise(values))
 
 
 @pytest.mark.parametrize("backbone", ["own", "shared"])
@@ -717,7 +732,9 @@ def test_the_value_loss_is_taken_over_the_tokens_that_train_and_no_others(folder
     stats = open_trainer(folder, config).step(minibatch).stats
     count = int(minibatch.trained_BT.sum())
     old_BT, returns_BT = (minibatch.columns[name][minibatch.trained_BT] for name in (VALUES, RETURNS))
-    losses = [restatement.value_loss(0.0, *pair, 0.2) for pair in zip(old_BT.tolist(), returns_BT.tolist(), strict=True)]
+    losses = [
+        restatement.value_loss(0.0, *pair, 0.2) for pair in zip(old_BT.tolist(), returns_BT.tolist(), strict=True)
+    ]
     assert stats["value/loss"].value == pytest.approx(math.fsum(losses) / count, rel=1e-5)
     assert getattr(stats["value/loss"], "count") == count  # noqa: B009 - only a Mean has it
 
@@ -728,7 +745,3 @@ def test_the_mean_of_a_shuffled_step_is_taken_once_and_by_its_rows(folder: Path)
     order = random.Random(3).sample(range(11), 11)
     assert torch.equal(take_rows(minibatch, order).weight_BT, minibatch.weight_BT[torch.tensor(order)])
     assert float(minibatch.weight_BT.sum()) == pytest.approx(1.0)
-
-
-__all__ = ["two_ranks_main"]
-_ = partial

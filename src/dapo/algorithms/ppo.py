@@ -56,7 +56,7 @@ class PPOConfig(CommonConfig):
     dual_clip: float | None = Field(None, gt=1)
     """Bound c > 1 on the loss of tokens with a negative advantage (arXiv 1912.09729)."""
     loss_mean: LossMean = "token_mean"
-    """How tokens are averaged."""
+    """How tokens are averaged, in the policy's loss and in the critic's."""
     discount: float = Field(1.0, gt=0, le=1)
     """Gamma: what a reward is worth one token earlier."""
     decay: float = Field(0.95, ge=0, le=1)

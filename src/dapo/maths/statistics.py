@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 Z_95 = 1.959963984540054
 
@@ -48,14 +50,69 @@ def mean_over_problems(scores: Sequence[float], *, seed: int = 0, resamples: int
     mean = float(values.mean())
     if float(np.ptp(values)) == 0.0:
         return wilson(mean * values.size, int(values.size))
+    return Interval(mean, *_ends(_resampled_means(values, seed, resamples)))
+
+
+def mean_over_samples(
+    correct_by_problem: Sequence[Sequence[bool]], *, seed: int = 0, resamples: int = 10_000
+) -> Interval:
+    """Mean over problems of the share of right samples, with a 95% interval over the draw of samples alone.
+
+    The problems are held fixed: how far would `avg` move if the same problems were asked again? The samples of each
+    problem are resampled among themselves, and the spread is widened by sqrt(k / (k - 1)), since k samples about their
+    own mean spread too little. Where no spread can be seen (one sample a problem, or every problem all right or all
+    wrong), Wilson's interval with one trial a sample stands in; it is never too narrow here, because samples of problems
+    of different difficulty vary less than samples of one mean difficulty.
+    """
+    if not correct_by_problem or not all(correct_by_problem):
+        raise ValueError("an interval over no sample was asked for; every problem needs at least one")
+    counts = Counter((len(correct), sum(correct)) for correct in correct_by_problem)
+    mean = sum(many * right / size for (size, right), many in counts.items()) / len(correct_by_problem)
+    if any(size == 1 for size, _ in counts) or all(right in (0, size) for size, right in counts):
+        samples = sum(size * many for (size, _), many in counts.items())
+        return wilson(mean * samples, samples)
+    rng = np.random.default_rng(seed)
+    moved = np.zeros(resamples)
+    for (size, right), many in sorted(counts.items()):
+        # Problems with equally many right samples add up to one binomial draw.
+        drawn = rng.binomial(size * many, right / size, resamples)
+        moved += (drawn / size - many * right / size) * math.sqrt(size / (size - 1))
+    low, high = _ends(np.clip(mean + moved / len(correct_by_problem), 0.0, 1.0))
+    return Interval(mean, low, high)
+
+
+def paired_difference(a: Sequence[float], b: Sequence[float], *, seed: int = 0, resamples: int = 10_000) -> Interval:
+    """Mean of b - a over the same problems in the same order, with a 95% interval over the draw of problems.
+
+    Scores lie in [0, 1]. The interval is the percentile bootstrap over the problems' differences: what is hard for both
+    cancels. Where all differences are equal, resampling shows no spread; then the share w of problems that may have been
+    different, were there others, is taken from Wilson's interval of none among them, each by up to 1 either way.
+    """
+    if len(a) != len(b):
+        raise ValueError(f"{len(a)} scores were paired with {len(b)}; a pair is two scores of one problem")
+    differences = np.asarray(b, dtype=np.float64) - np.asarray(a, dtype=np.float64)
+    if differences.size == 0:
+        raise ValueError("an interval over no problem was asked for; it needs at least one")
+    mean = float(differences.mean())
+    if float(np.ptp(differences)) == 0.0:
+        unseen = wilson(0, int(differences.size)).high
+        return Interval(mean, max(-1.0, mean - unseen * (1 + mean)), min(1.0, mean + unseen * (1 - mean)))
+    return Interval(mean, *_ends(_resampled_means(differences, seed, resamples)))
+
+
+def _resampled_means(values: NDArray[np.float64], seed: int, resamples: int) -> NDArray[np.float64]:
     rng = np.random.default_rng(seed)
     means = np.empty(resamples)
     chunk = max(1, 4_000_000 // values.size)  # bounds the memory of the index matrix
     for start in range(0, resamples, chunk):
         stop = min(resamples, start + chunk)
         means[start:stop] = values[rng.integers(0, values.size, (stop - start, values.size))].mean(axis=1)
+    return means
+
+
+def _ends(means: NDArray[np.float64]) -> tuple[float, float]:
     low, high = np.quantile(means, [0.025, 0.975])
-    return Interval(mean, float(low), float(high))
+    return float(low), float(high)
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:

@@ -22,7 +22,6 @@ from dapo.algorithms.value import (
 )
 from dapo.batching import select_rows
 from dapo.maths.kl import kl_k3
-from dapo.maths.weights import token_mean
 from dapo.models.weights import copy_weights
 from dapo.trainers.critic import Critic
 from dapo.trainers.forward import Forward, ReplyLogprobs, pick_forward, why_not_packed
@@ -195,7 +194,6 @@ class LocalTrainer:
     def _accumulate(self, minibatch: Minibatch, *, trains_policy: bool) -> dict[str, Stat]:
         """Add up the gradients of all micro-batches."""
         stats: dict[str, Stat] = {}
-        value_weight_BT = token_mean(minibatch.trained_BT, minibatch.lengths_B)
         for rows in self._micro_batches(minibatch):
             micro = select_rows(minibatch, rows)
             device = self._model.device
@@ -206,7 +204,8 @@ class LocalTrainer:
             if trains_policy:
                 stats = merge_stats(stats, self._backward(micro, columns, trained_BT))
             if self._critic is not None:
-                weight_BT = value_weight_BT[rows, : trained_BT.shape[1]].to(device)
+                # The same weights as the policy's: a mean of this rank's own tokens would not add up to the step's.
+                weight_BT = micro.weight_BT.to(device)
                 stats = merge_stats(stats, self._critic.backward(micro, columns, trained_BT, weight_BT))
         return stats
 

@@ -23,7 +23,9 @@ DEPTH = 8
 SCALING = 0.3
 
 heads = pytest.mark.parametrize(("query_heads", "kv_heads"), [(4, 4), (4, 2), (6, 1), (1, 1)])
-shapes = pytest.mark.parametrize(("replies", "width", "prompt"), [(3, 5, 4), (1, 1, 1), (4, 1, 3), (2, 6, 1), (1, 7, 9)])
+shapes = pytest.mark.parametrize(
+    ("replies", "width", "prompt"), [(3, 5, 4), (1, 1, 1), (4, 1, 3), (2, 6, 1), (1, 7, 9)]
+)
 Attend = Callable[..., Tensor]
 
 
@@ -34,9 +36,7 @@ def drawn(*shapes: tuple[int, ...]) -> list[Tensor]:
 
 def shared_parts(query_heads: int, kv_heads: int, replies: int, width: int, prompt: int) -> list[Tensor]:
     own = (kv_heads, replies, width, DEPTH)
-    return drawn(
-        (query_heads, replies, width, DEPTH), own, own, (kv_heads, prompt, DEPTH), (kv_heads, prompt, DEPTH)
-    )
+    return drawn((query_heads, replies, width, DEPTH), own, own, (kv_heads, prompt, DEPTH), (kv_heads, prompt, DEPTH))
 
 
 def one_query_at_a_time(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -21,7 +21,9 @@ rows_of_tokens = st.integers(1, 6).flatmap(
 def test_by_hand() -> None:
     """log-probs -1, -3 (mean -2) and advantages 1, -2 (mean -1/2): 1 * 3/2 and -1 * -3/2. The third lies outside."""
     found_BT = token_covariance(
-        torch.tensor([[-1.0, -3.0, math.nan]]), torch.tensor([[1.0, -2.0, math.inf]]), torch.tensor([[True, True, False]])
+        torch.tensor([[-1.0, -3.0, math.nan]]),
+        torch.tensor([[1.0, -2.0, math.inf]]),
+        torch.tensor([[True, True, False]]),
     )
     assert found_BT.tolist() == [[1.5, 1.5, 0.0]]
 
@@ -65,7 +67,9 @@ def test_those_within_the_bounds_are_chosen_by_the_seed_alone() -> None:
 
 def test_each_candidate_is_chosen_about_as_often() -> None:
     covariance_BT, mask_BT = torch.ones(1, 10), torch.ones(1, 10, dtype=torch.bool)
-    counts = sum(within_bounds(covariance_BT, mask_BT, low=0.0, high=2.0, share=0.3, seed=seed).int() for seed in range(400))
+    counts = sum(
+        within_bounds(covariance_BT, mask_BT, low=0.0, high=2.0, share=0.3, seed=seed).int() for seed in range(400)
+    )
     assert isinstance(counts, torch.Tensor)
     assert counts.sum() == 1200
     assert counts.min() > 80 and counts.max() < 160  # 120 each, deviation 9

@@ -190,7 +190,9 @@ def test_the_ratio_of_a_reply_is_the_geometric_mean_of_its_tokens_ratios() -> No
 def test_the_objective_of_a_reply_is_the_formula(
     rows: list[tuple[list[tuple[float, float, bool]], float]], low: float, high: float
 ) -> None:
-    new, old = (torch.tensor([[token[part] for token in row] for row, _ in rows], dtype=torch.float64) for part in (0, 1))
+    new, old = (
+        torch.tensor([[token[part] for token in row] for row, _ in rows], dtype=torch.float64) for part in (0, 1)
+    )
     mask_BT = torch.tensor([[token[2] for token in row] for row, _ in rows])
     advantages_BT = torch.tensor([[advantage] for _, advantage in rows], dtype=torch.float64).expand(new.shape)
     found_BT = -sequence_clipped(new, old, advantages_BT, mask_BT, clip_low=low, clip_high=high).loss_BT
@@ -304,5 +306,6 @@ def test_the_value_s_loss_is_the_formula(tokens: list[tuple[float, float, float]
 def test_the_gradient_of_the_value_s_loss_is_that_of_finite_differences(clip: float | None) -> None:
     values = exact(1.0, 1.1, 1.5, 0.5, 3.5, -1.0).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda tensor: clipped_value(tensor, torch.ones_like(tensor), 2 * torch.ones_like(tensor), clip=clip)[0], (values,)
+        lambda tensor: clipped_value(tensor, torch.ones_like(tensor), 2 * torch.ones_like(tensor), clip=clip)[0],
+        (values,),
     )

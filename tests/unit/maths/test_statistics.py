@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dapo.maths.statistics import mean_over_problems, pass_at_k, wilson
+from dapo.maths.statistics import (
+    mean_over_problems,
+    mean_over_samples,
+    paired_difference,
+    pass_at_k,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -93,3 +99,105 @@ def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
 def test_pass_at_k_of_more_than_there_are_is_refused(k: int) -> None:
     with pytest.raises(ValueError, match="between 1 and the number of samples"):
         pass_at_k(4, 2, k)
+
+
+def test_the_interval_over_samples_has_the_width_that_theory_gives() -> None:
+    """30 problems with 16 of 32 right: the mean has standard error sqrt(0.25 / 31 / 30)."""
+    found = mean_over_samples([[True] * 16 + [False] * 16] * 30)
+    half = 1.959964 * (0.25 / 31 / 30) ** 0.5
+    assert found.mean == 0.5
+    assert (found.low, found.high) == (pytest.approx(0.5 - half, abs=0.002), pytest.approx(0.5 + half, abs=0.002))
+
+
+def test_the_two_intervals_differ_where_problems_differ() -> None:
+    """Half of the problems nearly always right, half nearly never: other problems would move the mean, other samples not."""
+    correct = [[True] * 31 + [False], [False] * 31 + [True]] * 15
+    over_samples = mean_over_samples(correct)
+    over_problems = mean_over_problems([sum(row) / 32 for row in correct])
+    assert over_samples.mean == over_problems.mean == 0.5
+    assert over_samples.high - over_samples.low < 0.03
+    assert over_problems.high - over_problems.low > 0.3
+
+
+def test_the_interval_over_samples_covers_what_the_same_problems_would_give_again() -> None:
+    rng = np.random.default_rng(0)
+    chances = rng.beta(0.5, 1.0, 40)
+    covered = 0
+    for _ in range(200):
+        correct = rng.random((40, 3)) < chances[:, None]
+        interval = mean_over_samples(correct.tolist(), resamples=400)
+        covered += interval.low <= chances.mean() <= interval.high
+    assert 0.90 <= covered / 200 <= 0.985
+
+
+@pytest.mark.parametrize(
+    ("correct", "right", "samples"),
+    [
+        ([[True], [False], [False], [True]], 2, 4),  # one sample a problem
+        ([[True]], 1, 1),  # one problem, one sample
+        ([[True] * 4], 4, 4),  # one problem, always right
+        ([[True] * 4, [False] * 4], 4, 8),  # always right and never right
+        ([[False] * 2] * 5, 0, 10),
+    ],
+)
+def test_where_samples_show_no_spread_the_interval_is_not_a_point(
+    correct: list[list[bool]], right: int, samples: int
+) -> None:
+    assert mean_over_samples(correct) == wilson(right, samples)
+
+
+def test_one_problem_of_two_samples_may_be_anything() -> None:
+    assert mean_over_samples([[True, False]]) == (0.5, 0.0, 1.0)
+
+
+def test_intervals_over_samples_are_repeatable_and_refuse_a_problem_without_one() -> None:
+    correct = [[True, False, True], [False, False, True]]
+    assert mean_over_samples(correct, seed=1) == mean_over_samples(correct, seed=1)
+    for nothing in ([], [[True], []]):
+        with pytest.raises(ValueError, match="at least one"):
+            mean_over_samples(nothing)
+
+
+def test_the_paired_difference_is_narrower_than_two_intervals_apart() -> None:
+    """Problems from hopeless to easy; b is right a little more often on each."""
+    a = [number / 40 for number in range(32)]
+    b = [score + (0.05 if number % 2 else 0.1) for number, score in enumerate(a)]
+    found = paired_difference(a, b)
+    assert found.mean == pytest.approx(0.075)
+    assert 0.06 < found.low < 0.075 < found.high < 0.09
+    assert mean_over_problems(a).high > mean_over_problems(b).low, "their own intervals overlap"
+    turned = paired_difference(b, a)
+    assert tuple(turned) == pytest.approx((-found.mean, -found.high, -found.low), abs=0.002)
+
+
+def test_the_paired_difference_of_noise_holds_zero_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    chances = rng.beta(0.5, 1.0, 50)
+    held = 0
+    for _ in range(200):
+        a, b = rng.binomial(4, chances) / 4, rng.binomial(4, chances) / 4
+        interval = paired_difference(a.tolist(), b.tolist(), resamples=400)
+        held += interval.low <= 0 <= interval.high
+    assert 0.90 <= held / 200 <= 0.99
+
+
+@pytest.mark.parametrize(
+    ("difference", "problems", "low", "high"),
+    [  # w = z^2 / (n + z^2), Wilson's upper end of none among n
+        (0.0, 30, -0.11351, 0.11351),
+        (1.0, 1, -0.58690, 1.0),
+        (-1.0, 1, -1.0, 0.58690),
+        (1.0, 10, 0.44493, 1.0),
+    ],
+)
+def test_equal_differences_are_no_certainty(difference: float, problems: int, low: float, high: float) -> None:
+    before = [0.0 if difference >= 0 else 1.0] * problems
+    found = paired_difference(before, [score + difference for score in before])
+    assert found == (difference, pytest.approx(low, abs=1e-5), pytest.approx(high, abs=1e-5))
+
+
+def test_scores_that_make_no_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="one problem"):
+        paired_difference([1.0], [1.0, 0.0])
+    with pytest.raises(ValueError, match="at least one"):
+        paired_difference([], [])

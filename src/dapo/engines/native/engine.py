@@ -97,16 +97,23 @@ class NativeEngine:
         while (self._waiting or self._running) and not self._is_closed:
             try:
                 await asyncio.to_thread(self._advance)
-            except (RuntimeError, ValueError, IndexError, MemoryError) as error:
-                self._fail(error)
+            except EngineError as failure:
+                self._fail(failure)
                 continue
             if self._deliver():
                 await asyncio.sleep(0)
         if self._is_closed:
-            self._fail(RuntimeError("the engine was closed"))
+            self._fail(EngineError("The engine was closed before the reply was complete."))
 
     def _advance(self) -> None:
-        """Fill free places, make one step, and take out what has ended."""
+        """Make a step. Whatever goes wrong is an EngineError: nobody may wait for an answer that never comes."""
+        try:
+            self._step()
+        except Exception as error:
+            raise EngineError(f"Generation failed: {type(error).__name__}: {error}") from error
+
+    def _step(self) -> None:
+        """Fill free places, write one token of every reply, and take out what has ended."""
         self._drop_given_up()
         self._admit()
         if self._runner.rows:
@@ -198,13 +205,11 @@ class NativeEngine:
                 other.cell = request.cell
         request.cell = None
 
-    def _fail(self, error: Exception) -> None:
-        """End every request with an error, and start from nothing."""
+    def _fail(self, failure: EngineError) -> None:
+        """End every request with the error, and start from nothing."""
         failed = [*self._running, *self._waiting]
         self._running, self._waiting = [], deque()
         self._runner.clear()
         for request in failed:
             if not request.answer.done():
-                failure = EngineError(f"Generation failed: {type(error).__name__}: {error}")
-                failure.__cause__ = error
                 request.answer.set_exception(failure)
