@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return made[name]
 
     return get
+
+
+@pytest.fixture(autouse=True)
+def _own_modules_do_not_leak() -> Iterator[None]:
+    """A test's own `my_...` modules are of that test alone, whatever ran before it."""
+    yield
+    for name in [name for name in sys.modules if name.startswith("my_")]:
+        del sys.modules[name]

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from dapo.algorithms.value import ADVANTAGES, OLD_LOGPROBS, Algorithm
 from dapo.batching import minibatches, pack
 from dapo.collect import SOLVED_ACCURACY, CollectPlan, collect, no_signal
+from dapo.errors import DapoError
 from dapo.ports import Engine, Task, Trainer
 from dapo.prompts import PromptStream
 from dapo.types import Collected, LabelledBatch, Mean, Stat, Total, Update, merge_stats
@@ -110,21 +111,13 @@ async def train(run: Run) -> Outcome:
     """Train until the last step, the end of the data, a solved task or a request to stop."""
     await run.engine.load(run.trainer.publish())  # engine and trainer start equal
     if run.first_step == 1:
-        await _unless_stopped(run.evaluate(0), run.stop)
+        await unless_stopped(run.evaluate(0), run.stop)
     done = run.first_step - 1
     for step in range(run.first_step, run.last_step + 1):
         clock = Clock()
-        run.recorder.stage("generate")
-        position = run.stream.position
-        collected = await _unless_stopped(
-            collect(step, run.plan, run.stream, run.engine, run.task, run.algorithm), run.stop
-        )
-        if collected is None:
-            run.stream.position = position  # the step was not made: what it drew will be drawn again
-            return Outcome(ending=Ending.STOPPED, steps=done)
-        if not collected.kept:
-            run.recorder.groups(step, collected, None)
-            return Outcome(ending=_ending_without_signal(run, collected), steps=done)
+        collected = await _collect(run, step, done)
+        if isinstance(collected, Ending):
+            return Outcome(ending=collected, steps=done)
         run.recorder.stage("train")
         with clock("train"):
             labelled, updates = await asyncio.to_thread(_update, run, collected)
@@ -133,23 +126,47 @@ async def train(run: Run) -> Outcome:
         done = step
         with clock("save"):
             run.recorder.groups(step, collected, labelled)
-            if run.saves_at(step):
-                run.recorder.save(step)
         measured = merge_stats(collected.stats, labelled.stats, *(update.stats for update in updates), clock.stats())
         measured["advantage/mean_abs"] = _mean_advantage(labelled)
         values = {name: stat.value for name, stat in measured.items()} | {"memory/peak_gb": run.peak_memory_gb()}
         run.recorder.metrics(step, dict(sorted(values.items())))
+        if run.saves_at(step):
+            run.recorder.save(step)  # last: what a checkpoint says is done stands in the other files already
         if run.evaluates_at(step):
-            await _unless_stopped(run.evaluate(step), run.stop)
+            await unless_stopped(run.evaluate(step), run.stop)
         if run.stop.is_set():
             return Outcome(ending=Ending.STOPPED, steps=done)
     return Outcome(ending=Ending.FINISHED, steps=done)
+
+
+async def _collect(run: Run, step: int, done: int) -> Collected | Ending:
+    """Collect a step's groups, or say why the run ends here. A run that fails here is saved as far as it had come."""
+    run.recorder.stage("generate")
+    position = run.stream.position
+    try:
+        collected = await unless_stopped(
+            collect(step, run.plan, run.stream, run.engine, run.task, run.algorithm), run.stop
+        )
+        if collected is None:
+            run.stream.position = position  # the step was not made: what it drew will be drawn again
+            return Ending.STOPPED
+        if collected.kept:
+            return collected
+        run.recorder.groups(step, collected, None)
+        return _ending_without_signal(run, collected)
+    except DapoError:
+        run.stream.position = position
+        if done >= run.first_step:
+            run.recorder.save(done)
+        raise
 
 
 def _update(run: Run, collected: Collected) -> tuple[LabelledBatch, list[Update]]:
     """Make the optimizer steps of one rollout step."""
     batch = pack(collected.kept)
     needs = run.algorithm.needs | ({OLD_LOGPROBS} if run.reuses_rollouts else set())
+    if run.engine_is_old:
+        needs = needs - {OLD_LOGPROBS}
     notes = dict(run.trainer.annotate(batch, frozenset(needs)))
     if run.engine_is_old:
         notes[OLD_LOGPROBS] = batch.sampled_logprobs_BT
@@ -173,7 +190,7 @@ def _mean_advantage(labelled: LabelledBatch) -> Mean:
     return Mean(total=float(advantages.sum()), count=float(advantages.numel()))
 
 
-async def _unless_stopped(work: Coroutine[Any, Any, T] | Awaitable[T], stop: asyncio.Event) -> T | None:
+async def unless_stopped(work: Coroutine[Any, Any, T] | Awaitable[T], stop: asyncio.Event) -> T | None:
     """Await `work`, or give it up and return None once `stop` is set."""
     task = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())

@@ -389,6 +389,8 @@ EVALUATION_FIELDS: Mapping[str, str] = MappingProxyType(
         "avg": "Accuracy, 0 to 1: mean over problems of the share of right replies (avg@samples).",
         "ci_low": "Lower end of the 95% interval of `avg`: bootstrap over problems, whose replies stay together.",
         "ci_high": "Upper end of that interval. With 30 problems it is several points wide, whatever `samples` is.",
+        "samples_low": "Lower end of the 95% interval of `avg` over samples alone: the same problems, asked again.",
+        "samples_high": "Upper end of that interval. It shrinks as `samples` grows and says nothing about other problems.",
         "pass_at": "By k: the chance that at least one of k replies is right, without bias.",
         "maj": "Share of problems whose most frequent answer is right (majority vote over the samples).",
         "truncated": "Share of replies that the limit on new tokens ended. Above 0.1, `avg` understates the policy.",

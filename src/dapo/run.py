@@ -111,7 +111,7 @@ async def _train(
     *,
     resume: bool,
 ) -> Result:
-    from dapo.loop import Ending, train
+    from dapo.loop import Ending, train, unless_stopped
     from dapo.reporting.html import write_report
 
     started = time.perf_counter()
@@ -132,7 +132,7 @@ async def _train(
                 recorder.save(outcome.steps)
             is_measured = any(line["step"] == outcome.steps for line in recorder.evaluations)
             if outcome.ending is not Ending.STOPPED and outcome.steps > 0 and not is_measured:
-                await run.evaluate(outcome.steps)
+                await unless_stopped(run.evaluate(outcome.steps), run.stop)
     finally:
         await engine.close()
         trainer.close()

@@ -84,7 +84,7 @@ def result(*votes: tuple[str | None, bool]) -> ProblemResult:
     ],
 )
 def test_the_majority_is_of_the_answers_that_were_read(votes: list[tuple[str | None, bool]], expected: float) -> None:
-    assert result(*votes).majority_is_right == pytest.approx(expected)
+    assert result(*votes).measured.majority_is_right == pytest.approx(expected)
 
 
 def test_lengths_and_truncation_are_over_all_samples() -> None:
@@ -106,7 +106,7 @@ def test_results_stay_in_the_order_of_the_problems() -> None:
     found = measure(engine, asked, 1)
     assert engine.finished == [one.id for one in asked[::-1]]
     assert [one.group.prompt.problem.id for one in found.results] == [one.id for one in asked]
-    assert [one.accuracy for one in found.results] == [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+    assert [one.measured.accuracy for one in found.results] == [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
 
 
 class LateFirstTask(FakeTask):

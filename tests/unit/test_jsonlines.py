@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dapo.errors import DataError
-from dapo.ports import Reporter
 from dapo.jsonlines import JsonLines, append_json_line, read_json_lines, to_json
+from dapo.ports import Reporter
 
 
 def test_a_step_is_one_line_that_can_be_read_before_the_file_is_closed(tmp_path: Path) -> None:

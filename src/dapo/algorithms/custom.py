@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, JsonValue
 
 from dapo.algorithms.parts import CommonConfig
-from dapo.errors import ConfigError
+from dapo.errors import ConfigError, RequestError
 from dapo.loading import load_object
 
 if TYPE_CHECKING:
@@ -28,11 +28,20 @@ class CustomConfig(CommonConfig):
     """Handed to it as keyword arguments."""
 
     def build(self, max_tokens: int) -> Algorithm:
-        """Call the user's maker. Raises ConfigError where it cannot be loaded or returns something else."""
+        """Call the user's maker. Raises ConfigError where it cannot be loaded, does not take the options, raises, or returns
+        something else."""
         from dapo.algorithms.value import Algorithm
 
         make: Any = load_object(self.path)
-        made = make(self, max_tokens, **self.options)
+        try:
+            made = make(self, max_tokens, **self.options)
+        except RequestError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"algorithm.path = {self.path!r}, called as make(config, {max_tokens}, **{self.options}), raised "
+                f"{type(error).__name__}: {error}; correct the maker or algorithm.options"
+            ) from error
         if not isinstance(made, Algorithm):
             raise ConfigError(
                 f"algorithm.path = {self.path!r} returned {type(made).__name__}, not a dapo.algorithms.value.Algorithm. "

@@ -20,8 +20,8 @@ class CriticConfig(Frozen):
     """`own`: a copy of the policy's backbone. `shared`: the policy's itself, which then gets both gradients."""
     learning_rate: float = Field(1e-5, gt=0)
     """AdamW's rate for the critic (with `shared`, for its head)."""
-    clip: float | None = Field(0.2, gt=0)
-    """The value is held this near to the old one in one branch of the loss. None: plain squared error."""
+    clip: float = Field(0.2, ge=0)
+    """The value is held this near to the old one in one branch of the loss. 0: plain squared error."""
     coefficient: float = Field(0.5, gt=0)
     """Weight of the value loss against the policy's, where the backbone is shared."""
     warmup_updates: int = Field(0, ge=0)
@@ -37,7 +37,7 @@ class CriticConfig(Frozen):
         from dapo.algorithms.value import CriticSettings
 
         return CriticSettings(
-            loss=value_loss(clip=self.clip),
+            loss=value_loss(clip=self.clip or None),
             shares_backbone=self.backbone == "shared",
             learning_rate=self.learning_rate,
             coefficient=self.coefficient,

@@ -10,10 +10,10 @@ import numpy
 import pytest
 
 from dapo.errors import ConfigError, DataError, RewardError
+from dapo.loading import load_object
 from dapo.ports import Task
 from dapo.tasks.config import CustomConfig
 from dapo.tasks.custom import CustomReward, load_reward
-from dapo.loading import load_object
 from dapo.types import Finish, Message, Problem, Score
 from tests.unit.tasks.replies import reply, score
 
