@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_table_is_a_task() -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(TaskConfig)
     configs = [adapter.validate_python(tomllib.loads(block)["task"]) for block in blocks("toml")]
-    assert [config.type for config in configs] == ["arithmetic", "jsonl", "jsonl", "reasoning_gym", "custom"]
+    assert [config.type for config in configs] == ["arithmetic", "math", "jsonl", "jsonl", "reasoning_gym", "custom"]
     assert configs[0] == ArithmeticConfig()
 
 
