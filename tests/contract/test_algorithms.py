@@ -676,10 +676,10 @@ def test_the_critic_learns_what_is_to_be_expected(folder: Path, backbone: Any) -
     assert explained[-1] > 0.8
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("precision", "steps_before"), [("float32", 1), ("float32", 0), ("bfloat16", 1)])
 @pytest.mark.parametrize("backbone", ["own", "shared"])
 def test_with_critic_and_refreshed_reference_save_restore_and_step_is_step_and_step(
-    folder: Path, backbone: Any, precision: str, tmp_path: Path
+    folder: Path, backbone: Any, precision: str, steps_before: int, tmp_path: Path
 ) -> None:
     config = PPOConfig(
         kl_beta=0.1,
@@ -695,7 +695,8 @@ def test_with_critic_and_refreshed_reference_save_restore_and_step_is_step_and_s
     columns = straight.annotate(step_batch(), needs)
 
     resumed = open_trainer(folder, config, precision=precision)
-    resumed.step(minibatch)
+    for _ in range(steps_before):  # whatever it has done before is forgotten
+        resumed.step(minibatch)
     resumed.restore(tmp_path / "checkpoint")
 
     again = resumed.annotate(step_batch(), needs)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dapo.cli.options import AsJson, Overrides, print_json
+from dapo.cli.options import AsJson, Overrides, describe_accuracy, print_json
 from dapo.config import load_config
 from dapo.errors import RequestError
 from dapo.verifiers import VerifierName
@@ -85,10 +85,10 @@ def evaluate(
 
         _print_measured(regrade(again, verifier or "math"), as_json)
     elif pair is not None:
-        folders = [_evaluated(name, data, verifier, given) for name in pair]
+        first, second = (_evaluated(name, data, verifier, given) for name in pair)
         from dapo.inference import compare_evaluations
 
-        _print_comparison(compare_evaluations(*folders, verifier=verifier), pair, folders, as_json)
+        _print_comparison(compare_evaluations(first, second, verifier), pair, (first, second), as_json)
     elif data is not None:
         assert model is not None
         plan = _plan(model, data, verifier, given)
@@ -231,18 +231,19 @@ def _print_measured(found: Measured, as_json: bool) -> None:
 
 
 def _print_line(line: Mapping[str, Any]) -> None:
-    count, k = line["problems"], line["samples"]
-    print(f"accuracy   avg@{k} {line['avg']:.1%} over {count} problems x {k} samples")
-    print(f"           other problems: {line['ci_low']:.1%} to {line['ci_high']:.1%} (95% interval over problems)")
+    k = line["samples"]
+    print(f"accuracy   {describe_accuracy(line)}, avg@{k}")
+    print("           that interval is over problems: what other problems like these would give")
     if "samples_low" in line:
-        low, high = line["samples_low"], line["samples_high"]
-        print(f"           asked again:    {low:.1%} to {high:.1%} (95% interval over samples, these problems)")
-    print(f"majority   maj@{k} {line['maj']:.1%}")
+        print(
+            f"           {line['samples_low']:.1%} to {line['samples_high']:.1%} over samples: these problems, asked again"
+        )
+    print(f"majority   {line['maj']:.1%}")
     print("pass@k     " + "  ".join(f"{k}: {value:.1%}" for k, value in line["pass_at"].items()))
     print(f"truncated  {line['truncated']:.1%}, mean length {line['length_mean']:.1f} tokens")
 
 
-def _print_comparison(found: Comparison, names: tuple[str, str], folders: list[Path], as_json: bool) -> None:
+def _print_comparison(found: Comparison, names: tuple[str, str], folders: tuple[Path, Path], as_json: bool) -> None:
     first, second = names
     if as_json:
         content = asdict(found)

@@ -21,7 +21,7 @@ class ComputeCopy:
     """
 
     def __init__(self, master: PreTrainedModel, precision: torch.dtype) -> None:
-        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []
+        self._pairs: list[tuple[Tensor, Tensor]] = []
         self.model = master
         if precision == torch.float32:
             return
@@ -31,10 +31,11 @@ class ComputeCopy:
             narrow.data = own.data.to(precision)
             narrow.register_post_accumulate_grad_hook(_hand_over(own))  # type: ignore[no-untyped-call]
             self._pairs.append((own, narrow))
+        self._pairs += list(zip(master.buffers(), self.model.buffers(), strict=True))
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Cast the master's weights anew, after an update."""
+        """Take over the master's weights and buffers anew, after an update."""
         for own, narrow in self._pairs:
             narrow.copy_(own)
 
