@@ -61,10 +61,29 @@ class FolderRecorder:
     def evaluation(self, step: int, result: Evaluation) -> None:
         line = result.summary(step, self._config.task.type)
         self._folder.add_evaluation(line)
+        self._keep_replies(step, result, line)
         self.note(
             f"held-out accuracy after step {step}: {line['avg']:.1%} (95% interval {line['ci_low']:.1%} to "
             f"{line['ci_high']:.1%}; {line['problems']} problems x {line['samples']})"
         )
+
+    def _keep_replies(self, step: int, result: Evaluation, line: Mapping[str, Any]) -> None:
+        """Write the replies as an evaluation folder, so that they can be read, graded again and compared."""
+        from dapo.storage.evaluation_folder import EvaluationFolder, evaluation_settings, reply_line
+
+        task = self._config.task
+        groups = [one.group for one in result.results]
+        settings = evaluation_settings(
+            model=f"{self._folder.path}/step-{step:06d}",
+            data={"path": task.type, "task": task.model_dump(mode="json")},
+            problems=[group.prompt.problem for group in groups],
+            samples=line["samples"],
+            sampling=result.sampling,
+            seed=self._config.seed,
+            verifier=task.verifier.name if task.type == "math" else None,
+        )
+        lines = [reply_line(number, one.group, one.scores) for number, one in enumerate(result.results)]
+        EvaluationFolder(self._folder.path / "evaluations" / f"step-{step:06d}").replace(settings, lines, line)
 
     def save(self, step: int) -> None:
         from dapo.storage.checkpoint import Progress, save_checkpoint

@@ -63,9 +63,7 @@ CONFIGS: dict[str, Any] = {
     "grpo, k1": GRPOConfig(kl_beta=0.3, kl_estimator="k1"),
     "grpo, k2": GRPOConfig(kl_beta=0.3, kl_estimator="k2"),
     "ppo": PPOConfig(),
-    "ppo, kl": PPOConfig(
-        kl_beta=0.2, decay=0.9, discount=0.98, whiten_advantages=False, critic=CriticConfig(clip=None)
-    ),
+    "ppo, kl": PPOConfig(kl_beta=0.2, decay=0.9, discount=0.98, whiten_advantages=False, critic=CriticConfig(clip=0)),
     "ppo, shared": PPOConfig(critic=CriticConfig(backbone="shared", coefficient=0.7)),
     "dr_grpo": DrGRPOConfig(),
     "gspo": GSPOConfig(clip_low=0.05, clip_high=0.08),
@@ -414,8 +412,8 @@ def test_the_critic_s_gradient_is_that_of_the_formula(folder: Path, name: str) -
             old, target = (float(minibatch.columns[column][row, place]) for column in (VALUES, RETURNS))
             step = 1e-6
             slope = (
-                restatement.value_loss(value + step, old, target, config.critic.clip)
-                - restatement.value_loss(value - step, old, target, config.critic.clip)
+                restatement.value_loss(value + step, old, target, config.critic.clip or None)
+                - restatement.value_loss(value - step, old, target, config.critic.clip or None)
             ) / (2 * step)
             scale = config.critic.coefficient if config.critic.backbone == "shared" else 1.0
             expected += scale * slope / count * before_D
@@ -651,7 +649,7 @@ def test_while_the_critic_warms_up_the_policy_stays_and_then_it_trains(folder: P
 def test_the_critic_learns_what_is_to_be_expected(folder: Path, backbone: Any) -> None:
     """First a return that is the same everywhere; then one that depends on the prompt, which explains its variance."""
     config = PPOConfig(
-        decay=1.0, critic=CriticConfig(backbone=backbone, warmup_updates=1000, learning_rate=3e-3, clip=None)
+        decay=1.0, critic=CriticConfig(backbone=backbone, warmup_updates=1000, learning_rate=3e-3, clip=0)
     )
     algorithm = config.build(MAX_TOKENS)
 

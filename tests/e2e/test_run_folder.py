@@ -41,6 +41,7 @@ def test_the_folder_holds_what_it_should_and_nothing_else(learned: Trained) -> N
         "checkpoints",
         "config.json",
         "eval.jsonl",
+        "evaluations",
         "metrics.jsonl",
         "report.html",
         "rollouts",

@@ -122,7 +122,6 @@ def test_the_jsonl_example_is_read(own_modules: Path) -> None:
     assert sorted(problem.answer for problem in problems) == ["10001", "8"]
 
 
-@pytest.mark.xfail(strict=True, reason="the numbers and curves of real runs are still to be filled in")
 def test_no_placeholder_is_left() -> None:
     pages = [*PAGES, ROOT / "docs" / "images" / "quickstart.svg", *sorted((ROOT / "recipes").glob("*.toml"))]
     left = [page.name for page in pages if re.search(r"\{\{[A-Z_]+\}\}", page.read_text(encoding="utf-8"))]

@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from dapo.inference.saved import Measured, measured, summary_of
 from dapo.models.config import ModelConfig
 from dapo.models.source import check_source
 from dapo.seeds import derive_seed
-from dapo.storage.evaluation_folder import EvaluationFolder, problem_mark, reply_line, settings_digest
+from dapo.storage.evaluation_folder import EvaluationFolder, evaluation_settings, reply_line, settings_digest
 from dapo.storage.run_folder import find_policy
 from dapo.types import Problem, Sampling
 from dapo.verifiers.config import VerifierConfig
@@ -68,20 +68,17 @@ def plan_evaluation(request: EvaluationRequest, out: Path | None = None) -> Eval
     copies, differences = _look_at(request.data)
     problems: Sequence[Problem] = open_problems(request.data)
     problems = problems[: request.problems or len(problems)]
-    settings = {
-        "model": {"path": model, "mark": _model_mark(Path(model).expanduser())},
-        "data": {
-            "path": request.data.path,
-            "template": request.data.template,
-            "problems": len(problems),
-            "mark": settings_digest({"marks": [problem_mark(problem) for problem in problems]}),
-            "copies": copies,
-        },
-        "samples": request.samples or copies,
-        "sampling": asdict(request.sampling) | {"stop": list(request.sampling.stop)},
-        "seed": request.seed,
-        "scorer": {"verifier": request.verifier.name},
-    }
+    settings = evaluation_settings(
+        model=model,
+        model_mark=_model_mark(Path(model).expanduser()),
+        data={"path": request.data.path, "template": request.data.template},
+        problems=problems,
+        copies=copies,
+        samples=request.samples or copies,
+        sampling=request.sampling,
+        seed=request.seed,
+        verifier=request.verifier.name,
+    )
     name = f"{_model_name(model)}-{Path(request.data.path).stem}-{settings_digest(settings)[:8]}"
     return EvaluationPlan(
         request=request,

@@ -67,10 +67,11 @@ def compare_evaluations(first: Path, second: Path, verifier: str | None = None) 
     _, before, old = _complete(first, verifier)
     _, after, new = _complete(second, verifier)
     _refuse_other_problems(first, old, second, new)
-    if verifier is None and before["scorer"] != after["scorer"]:
+    rules = [_rule(settings) for settings in (before, after)]
+    if verifier is None and rules[0] != rules[1]:
         raise RequestError(
-            f"{first} was scored by {before['scorer']} and {second} by {after['scorer']}; the difference would be the "
-            "scorers'. Grade both by one verifier with --regrade, and compare by it with --verifier."
+            f"{first} was scored by {rules[0]} and {second} by {rules[1]}; the difference would be the scorers'. Grade both "
+            "by one verifier with --regrade, and compare by it with --verifier."
         )
     by_id = {line["id"]: line for line in new}
     return compare(_problems_of(old), _problems_of([by_id[line["id"]] for line in old]))
@@ -154,6 +155,12 @@ def _complete(path: Path, verifier: str | None) -> tuple[EvaluationFolder, dict[
             "that began it."
         )
     return folder, settings, lines
+
+
+def _rule(settings: Mapping[str, Any]) -> str:
+    """Name what scored: a verifier, or the own rule of a task with its settings."""
+    verifier = settings["scorer"]["verifier"]
+    return f"the verifier {verifier}" if verifier else f"the task {settings['data'].get('task')}"
 
 
 def _refuse_other_problems(

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from dapo.errors import DataError, RequestError
 from dapo.files import write_atomically
 from dapo.jsonlines import append_json_line, read_json_lines, to_json
 from dapo.storage.run_folder import package_versions
-from dapo.types import Problem, RolloutGroup, Score
+from dapo.types import Problem, RolloutGroup, Sampling, Score
 
 _BESIDE = ("digest", "versions")
 """What settings.json holds beside the settings."""
@@ -60,6 +62,15 @@ class EvaluationFolder:
         if not isinstance(content, dict):
             raise RequestError(f"{self.settings_file} holds no object. Restore the file.")
         return {name: value for name, value in content.items() if name not in _BESIDE}
+
+    def replace(
+        self, settings: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]
+    ) -> None:
+        """Write a complete evaluation in place of whatever evaluation is here."""
+        if self.exists:
+            shutil.rmtree(self.path)
+        self.start(settings)
+        self.write(lines, summary)
 
     def start(self, settings: Mapping[str, Any]) -> None:
         """Begin an evaluation, or go on with the one that has the same settings.
@@ -109,6 +120,33 @@ def refuse_other_settings(before: Mapping[str, Any], now: Mapping[str, Any], pat
             "Its replies cannot be mixed with others. Use the same settings to go on with it, or another folder with "
             "--out; to grade its replies by another verifier, use --regrade."
         )
+
+
+def evaluation_settings(
+    *,
+    model: str,
+    data: Mapping[str, Any],
+    problems: Sequence[Problem],
+    samples: int,
+    sampling: Sampling,
+    seed: int,
+    verifier: str | None,
+    model_mark: str | None = None,
+    copies: int = 1,
+) -> dict[str, Any]:
+    """Put together the content of `settings.json`. `data` says where the problems come from, its `path` by name.
+
+    `verifier` None: a task's own rule scored. `copies`: how often the data held each problem.
+    """
+    mark = _digest([problem_mark(problem) for problem in problems])
+    return {
+        "model": {"path": model, "mark": model_mark},
+        "data": {**data, "problems": len(problems), "mark": mark, "copies": copies},
+        "samples": samples,
+        "sampling": asdict(sampling) | {"stop": list(sampling.stop)},
+        "seed": seed,
+        "scorer": {"verifier": verifier},
+    }
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
