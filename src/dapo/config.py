@@ -138,7 +138,7 @@ def remarks(config: RunConfig) -> list[str]:
             )
     if batch.group_size == 1 and _compares_replies(algorithm):
         found.append("batch.group_size = 1: a group of one has advantage 0, so nothing is learnt from it.")
-    return found
+    return found + algorithm.remarks(batch.groups_per_step * batch.group_size * batch.max_tokens)
 
 
 def _compares_replies(algorithm: AlgorithmConfig) -> bool:

@@ -29,6 +29,15 @@ class GRPOConfig(CommonConfig):
     reference: ReferenceConfig = ReferenceConfig()
     """The model that the KL is measured against."""
 
+    def remarks(self, most_tokens: int) -> list[str]:
+        """k1 as a loss term holds nothing."""
+        if self.kl_beta == 0 or self.kl_estimator != "k1":
+            return []
+        return [
+            'algorithm.kl_estimator = "k1" in the loss: its gradient is the same wherever the policy is, and 0 on average, so '
+            'it does not hold the policy near the reference. Use "k3" (the paper\'s) or "k2".'
+        ]
+
     def build(self, max_tokens: int) -> Algorithm:
         """Make the value that the loop and the trainer are handed."""
         from dapo.algorithms import policy

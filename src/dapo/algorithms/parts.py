@@ -83,6 +83,10 @@ class CommonConfig(Frozen):
     soft_overlong: SoftOverlong = SoftOverlong(enabled=False)
     """Punish replies that come near the limit. Off: correctness is the whole reward."""
 
+    def remarks(self, most_tokens: int) -> list[str]:
+        """What is allowed here and may not do what is meant. `most_tokens`: reply tokens of a step, at most."""
+        return []
+
     def judge(self) -> Callable[[ScoredGroup], Reason]:
         """Which groups are kept."""
         from dapo.algorithms import policy

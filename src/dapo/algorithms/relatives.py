@@ -169,6 +169,10 @@ class ClipCovConfig(CommonConfig):
     loss_mean: LossMean = "token_mean"
     """How tokens are averaged."""
 
+    def remarks(self, most_tokens: int) -> list[str]:
+        """A small share of a small step is no token at all."""
+        return _remarks_of_share(self.share, most_tokens)
+
     def build(self, max_tokens: int) -> Algorithm:
         """Make the value that the loop and the trainer are handed."""
         from dapo.algorithms.objectives import clip_cov_loss
@@ -202,6 +206,10 @@ class KLCovConfig(CommonConfig):
     loss_mean: LossMean = "token_mean"
     """How tokens are averaged."""
 
+    def remarks(self, most_tokens: int) -> list[str]:
+        """A small share of a small step is no token at all."""
+        return _remarks_of_share(self.share, most_tokens)
+
     def build(self, max_tokens: int) -> Algorithm:
         """Make the value that the loop and the trainer are handed."""
         from dapo.algorithms.objectives import kl_cov_loss
@@ -217,3 +225,12 @@ class KLCovConfig(CommonConfig):
             weigh=weigh_by(self.loss_mean, max_tokens=max_tokens),
             loss=kl_cov_loss(beta=self.kl_beta),
         )
+
+
+def _remarks_of_share(share: float, most_tokens: int) -> list[str]:
+    if share * most_tokens >= 1:
+        return []
+    return [
+        f"algorithm.share = {share:g} of at most {most_tokens} reply tokens a step is less than one token: none is ever chosen. "
+        f"Use {1 / most_tokens:.1g} or more, or larger steps."
+    ]
