@@ -231,6 +231,6 @@ def _remarks_of_share(share: float, most_tokens: int) -> list[str]:
     if share * most_tokens >= 1:
         return []
     return [
-        f"algorithm.share = {share:g} of at most {most_tokens} reply tokens a step is less than one token: none is ever chosen. "
+        f"algorithm.share = {share:g} of at most {most_tokens} reply tokens is less than one token: none is ever chosen. "
         f"Use {1 / most_tokens:.1g} or more, or larger steps."
     ]
