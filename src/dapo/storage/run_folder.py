@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -91,7 +92,7 @@ class RunFolder:
         write_atomically(self.path / "config.json", (_pretty(content) + "\n").encode())
 
     def forget_after(self, step: int) -> None:
-        """Drop lines and rollouts of steps after `step`: they will be made again."""
+        """Drop lines, rollouts and evaluations of steps after `step`: they will be made again."""
         for path in (self.metrics, self.evaluations):
             kept = [row for row in read_json_lines(path) if row["step"] <= step]
             if path.exists():
@@ -99,6 +100,9 @@ class RunFolder:
         for path in sorted((self.path / "rollouts").glob("step-*.jsonl.gz")):
             if int(path.name.removeprefix("step-").split(".")[0]) > step:
                 path.unlink()
+        for path in sorted((self.path / "evaluations").glob("step-*")):
+            if int(path.name.removeprefix("step-")) > step:
+                shutil.rmtree(path)
 
     def add_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         append_json_line(self.metrics, {"step": step, **metrics})

@@ -14,6 +14,7 @@ from dapo.storage.evaluation_folder import (
     reply_line,
     settings_digest,
 )
+from dapo.storage.run_folder import RunFolder
 from dapo.types import Finish, Message, Problem, RolloutGroup, Sampling, Score
 from tests.fakes import problem, problems, render, rollout
 
@@ -142,3 +143,10 @@ def test_an_evaluation_may_take_the_place_of_another_and_of_nothing_else(tmp_pat
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(RequestError, match="something else"):
         EvaluationFolder(tmp_path / "other").replace(settings(), [], {})
+
+
+def test_a_run_that_goes_back_forgets_the_evaluations_of_later_steps(tmp_path: Path) -> None:
+    for step in (0, 5, 10):
+        EvaluationFolder(tmp_path / "evaluations" / f"step-{step:06d}").replace(settings(), [line(0)], {"avg": 0.5})
+    RunFolder(tmp_path).forget_after(5)
+    assert sorted(path.name for path in (tmp_path / "evaluations").iterdir()) == ["step-000000", "step-000005"]
