@@ -73,8 +73,8 @@ class EvaluationConfig(Frozen):
 class CheckpointConfig(Frozen):
     """When the run is saved; it is always saved at its end."""
 
-    every: int | None = Field(None, ge=1)
-    """Also save after every so many steps."""
+    every: int = Field(5, ge=1)
+    """Also save after every so many steps (the authors' script: 5): no more than that is lost to a crash."""
     keep: int = Field(2, ge=1)
     """How many checkpoints stay."""
 
@@ -174,7 +174,7 @@ def load_config(recipe: Path, overrides: Sequence[str] = ()) -> RunConfig:
     if not recipe.is_file():
         raise ConfigError(f"The recipe {recipe} is not a file. Check the path; recipes/ holds examples.")
     try:
-        content = tomllib.loads(recipe.read_text(encoding="utf-8"))
+        content = tomllib.loads(recipe.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The recipe {recipe} is not valid TOML: {error}.") from error
     apply_overrides(content, overrides)

@@ -86,11 +86,16 @@ class PromptStream:
 
 def check_prompt_lengths(
     problems: Sequence[Problem], render: Callable[[Problem], Prompt], limit: int, *, what: str
-) -> None:
-    """Refuse prompts over the limit, measured with the template and tokenizer that will be used. Raises DataError."""
+) -> int:
+    """Refuse prompts over the limit, measured with the template and tokenizer that will be used; return the longest.
+
+    Raises DataError.
+    """
     over = []
+    longest = 0
     for problem in problems:
         length = len(render(problem).token_ids)
+        longest = max(longest, length)
         if length > limit:
             over.append((length, problem.id))
     if over:
@@ -100,3 +105,4 @@ def check_prompt_lengths(
             f"chat template; the longest, {name}, has {length} tokens. Raise the limit to {length}, shorten them, or set "
             'batch.overlong_prompts = "drop".'
         )
+    return longest

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +13,9 @@ from dapo.config import RunConfig, remarks
 from dapo.errors import ConfigError
 from dapo.models.source import check_source
 from dapo.recorder import FolderRecorder
-from dapo.sampling_plan import evaluation_sampling, held_out_problems, training_sampling
+from dapo.sampling_plan import evaluation_sampling, held_out_problems, order_seed, training_sampling
 from dapo.seeds import derive_seed
+from dapo.signals import stops_cleanly
 from dapo.storage.run_folder import RunFolder
 from dapo.types import Problem
 
@@ -44,7 +43,7 @@ class Result:
 def check_request(config: RunConfig, folder: RunFolder, *, resume: bool) -> None:
     """Refuse, before anything is loaded or written, what can be seen to be impossible. Raises RequestError."""
     folder.check(resume=resume)
-    if resume:
+    if resume and folder.newest_checkpoint() is not None:
         refuse_another_run(folder.config(), config.model_dump(mode="json"), folder.path)
     config.task.check()
     check_source(config.model)
@@ -81,7 +80,7 @@ def train_run(config: RunConfig, path: Path, *, resume: bool = False) -> Result:
     """Train by a recipe into a run folder. Ctrl-C and SIGTERM end the run cleanly after saving."""
     folder = RunFolder(path)
     check_request(config, folder, resume=resume)
-    from dapo.models.load import open_renderer
+    from dapo.models.load import check_positions, open_renderer
     from dapo.prompts import PromptStream, check_prompt_lengths
 
     task = config.task.build(config.seed)
@@ -89,16 +88,19 @@ def train_run(config: RunConfig, path: Path, *, resume: bool = False) -> Result:
     limit = config.batch.max_prompt_tokens
     problems = task.train_problems()
     held_out = held_out_problems(config, task) if config.evaluation.enabled else ()
+    longest = limit
     if config.batch.overlong_prompts == "refuse":
-        check_prompt_lengths(problems, renderer.prompt, limit, what="training")
+        longest = check_prompt_lengths(problems, renderer.prompt, limit, what="training")
+    check_positions(config.model, longest + config.batch.max_tokens)
     stream = PromptStream(
         problems,
         renderer.prompt,
-        seed=config.seed,
+        seed=order_seed(config),
         max_prompt_tokens=limit if config.batch.overlong_prompts == "drop" else None,
         epochs=config.batch.epochs,
     )
-    return asyncio.run(_train(config, folder, task, renderer, stream, held_out, resume=resume))
+    with folder.lock():
+        return asyncio.run(_train(config, folder, task, renderer, stream, held_out, resume=resume))
 
 
 async def _train(
@@ -122,11 +124,11 @@ async def _train(
     first_step = _restore(folder, trainer, stream) if resume else 1
     folder.start(config.model_dump(mode="json"))  # on resume too: the recipe that is followed from here on
     recorder = FolderRecorder(config, folder, trainer, renderer, stream)
-    for remark in remarks(config):
+    for remark in [*remarks(config), *(_resumed(folder, first_step, config.steps) if resume else [])]:
         recorder.note(remark)
     try:
         run = _assemble(config, algorithm, task, renderer, stream, engine, trainer, recorder, held_out, first_step)
-        with _stops_on_signal(run.stop, recorder):
+        with stops_cleanly(run.stop, recorder.note):
             outcome = await train(run)
             if outcome.steps >= first_step:
                 recorder.save(outcome.steps)
@@ -149,6 +151,19 @@ async def _train(
         after=lines[-1] if lines and lines[-1]["step"] > 0 else None,
         seconds=time.perf_counter() - started,
     )
+
+
+def _resumed(folder: RunFolder, first_step: int, steps: int) -> list[str]:
+    """What a person should know about where a resumed run goes on."""
+    if folder.newest_checkpoint() is None:
+        return [
+            "There is no checkpoint to go on from: the run begins anew. checkpoint.every says how often one is made."
+        ]
+    if first_step > steps:
+        return [
+            f"The run has made {first_step - 1} steps already, and the recipe asks for {steps}: nothing is left to train."
+        ]
+    return [f"Going on after step {first_step - 1}."]
 
 
 def _restore(folder: RunFolder, trainer: Trainer, stream: PromptStream) -> int:
@@ -207,7 +222,7 @@ def _assemble(
         updates_per_step=batch.updates_per_step,
         reuses_rollouts=reuses,
         engine_is_old=engine_is_old,
-        saves_at=lambda step: bool(config.checkpoint.every) and step % (config.checkpoint.every or 1) == 0,
+        saves_at=lambda step: step % config.checkpoint.every == 0,
         evaluates_at=lambda step: bool(settings.every) and step % (settings.every or 1) == 0,
         peak_memory_gb=peak_memory_gb,
     )
@@ -256,23 +271,3 @@ def _old_logprobs(config: RunConfig, engine_precision: str, trainer_precision: s
     if choice == "engine":
         return config.batch.updates_per_step > 1 or config.trainer.old_logprobs == "engine", False
     return False, config.batch.updates_per_step > 1
-
-
-@contextmanager
-def _stops_on_signal(stop: asyncio.Event, recorder: FolderRecorder) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask the loop to stop and save; a second one ends the process the hard way."""
-    loop = asyncio.get_running_loop()
-    handled = (signal.SIGINT, signal.SIGTERM)
-
-    def ask(number: signal.Signals) -> None:
-        recorder.note(f"{number.name} received: saving and stopping (once more to stop without saving)")
-        stop.set()
-        loop.remove_signal_handler(number)
-
-    for number in handled:
-        loop.add_signal_handler(number, ask, number)
-    try:
-        yield
-    finally:
-        for number in handled:
-            loop.remove_signal_handler(number)

@@ -10,6 +10,13 @@ from dapo.ports import Task
 from dapo.types import Problem, Sampling
 
 
+def order_seed(config: RunConfig) -> int:
+    """The seed of the order of training prompts: the task's `data_seed` where it has one, so that it fixes which prompts a
+    run sees and when; else the run's."""
+    data_seed = getattr(config.task, "data_seed", None)
+    return config.seed if data_seed is None else int(data_seed)
+
+
 def training_sampling(config: RunConfig) -> Sampling:
     """How training replies are drawn: from the policy itself, at the temperature of the ratio."""
     return Sampling(temperature=config.batch.temperature, max_tokens=config.batch.max_tokens)

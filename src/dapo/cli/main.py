@@ -53,3 +53,10 @@ def run() -> None:
     except DapoError as error:
         print(f"dapo: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(
+            f"dapo: {error.filename}: {error.strerror}. Check the path, its permissions and the space.", file=sys.stderr
+        )
+        sys.exit(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from dapo.cli.options import AsJson, Overrides, Recipe, describe_accuracy, print_json
 from dapo.config import load_config
+from dapo.signals import ends_at_once
 from dapo.storage.run_folder import default_run_folder
 
 
@@ -24,9 +26,10 @@ def train(
     """Train a model by a recipe, and measure it on held-out problems before and after."""
     config = load_config(recipe, override or [])
     folder = run if run is not None else default_run_folder(recipe, resume=resume)
-    from dapo.run import Result, train_run
+    with ends_at_once():
+        from dapo.run import Result, train_run
 
-    result: Result = train_run(config, folder, resume=resume)
+        result: Result = train_run(config, folder, resume=resume)
     if as_json:
         print_json(_as_json(result))
         return
@@ -44,7 +47,7 @@ def train(
     print(f"  trained model    {result.policy or 'none was saved: no step was completed'}")
     print(f"  report           {result.report}")
     if result.policy is not None:
-        print(f'  talk to it       dapo sample {result.folder} "your question"')
+        print(f'  talk to it       dapo sample {shlex.quote(str(result.folder))} "your question"')
 
 
 def _as_json(result: Any) -> dict[str, Any]:

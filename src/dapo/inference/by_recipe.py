@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,4 +70,10 @@ def evaluate_policy(config: RunConfig) -> dict[str, Any]:
             seed=derive_seed(config.seed, "evaluation", 0),
         )
     )
-    return result.summary(0, config.task.type)
+    return result.summary(_step_of(config.model.path), config.task.type)
+
+
+def _step_of(model: str) -> int:
+    """The step of a run's checkpoint; 0 for any other model."""
+    found = re.search(r"step-(\d+)$", model)
+    return int(found[1]) if found else 0

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
@@ -70,6 +71,17 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
             "is to read plain text."
         )
     return tokenizer
+
+
+def check_positions(config: ModelConfig, wanted: int) -> None:
+    """Refuse, from its settings alone, a model with fewer than `wanted` positions. Raises ModelError."""
+    source = resolve_source(config)
+    limit = getattr(_from_pretrained(AutoConfig, source).get_text_config(), "max_position_embeddings", None)
+    if limit is not None and wanted > limit:
+        raise ModelError(
+            f"The longest prompt and batch.max_tokens are {wanted} positions together, and {config.path} has {limit}. Lower "
+            "batch.max_tokens, or shorten the prompts (batch.max_prompt_tokens)."
+        )
 
 
 def open_renderer(config: ModelConfig) -> Renderer:

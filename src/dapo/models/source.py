@@ -80,7 +80,10 @@ def find_gguf(path: str) -> Path:
 
 
 def _looks_like_folder(path: str) -> bool:
-    return Path(path).expanduser().exists() or path.startswith(("/", "./", "../", "~"))
+    """A path that exists, or whose parent folder does: `runs/nmae` is a misspelt run, and `Qwen/Qwen3-0.6B` a Hub id."""
+    if Path(path).expanduser().exists() or path.startswith(("/", "./", "../", "~")):
+        return True
+    return Path(path).parent != Path() and Path(path).parent.is_dir()
 
 
 def _check_folder(folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -62,14 +64,17 @@ class RunFolder:
 
     def check(self, *, resume: bool) -> None:
         """Refuse a folder that another run has written into, and a resume of what is not there. Raises RequestError."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RequestError(f"The run folder {self.path} is a file. Choose another with --run.")
+        for place in (self.path, *self.path.parents):
+            if place.exists() and not place.is_dir():
+                raise RequestError(
+                    f"The run folder {self.path} cannot be: {place} is a file. Choose another with --run."
+                )
         has_run = (self.path / "config.json").exists()
         if resume and not has_run:
             raise RequestError(
                 f"--resume was asked for, and {self.path} holds no run. Leave --resume away to start one."
             )
-        if not resume and self.path.is_dir() and any(self.path.iterdir()):
+        if not resume and self.path.is_dir() and any(place.name != ".lock" for place in self.path.iterdir()):
             raise RequestError(
                 f"The run folder {self.path} is not empty. Go on with that run by --resume, or choose another folder "
                 "with --run."
@@ -84,6 +89,35 @@ class RunFolder:
         if not isinstance(content, dict):
             raise RequestError(f"{self.path}/config.json holds no object. Restore the file.")
         return content
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out of the folder. The system drops the lock with the process, however that ends.
+
+        Raises RequestError if another process holds it, or if the folder cannot be made; an empty folder that was made
+        for the lock goes again.
+        """
+        made = not self.path.exists()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise RequestError(
+                f"The run folder {self.path} cannot be written to: {error}. Choose another with --run."
+            ) from error
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RequestError(
+                    f"Another process is training in {self.path}. Wait for it, or choose another folder with --run."
+                ) from error
+            try:
+                yield
+            finally:
+                if made and [place.name for place in self.path.iterdir()] == [".lock"]:
+                    (self.path / ".lock").unlink()
+                    self.path.rmdir()
 
     def start(self, config: Mapping[str, Any]) -> None:
         """Make the folder and write the resolved config with the versions of what matters."""

@@ -1,0 +1,69 @@
+"""Ctrl-C and its kin: end at once while nothing has been written, end cleanly after saving once something has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], None]
+
+INTERRUPTED = 130
+"""The exit code of a process that was interrupted, as a shell would give it."""
+
+_ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
+
+@contextmanager
+def ends_at_once() -> Iterator[None]:
+    """While models and libraries are loaded, an interrupt ends the process there and then.
+
+    As an exception it could be caught half-way, by a library that takes it for a failed import.
+    """
+    with _handling([signal.SIGINT], _end_at_once):
+        yield
+
+
+@contextmanager
+def stops_cleanly(stop: asyncio.Event, note: Callable[[str], None]) -> Iterator[None]:
+    """Ctrl-C, SIGTERM or a closed terminal set `stop`, so that the loop saves and ends; a second one ends at once.
+
+    The handler runs between two steps of the main thread, so it acts even where somebody's code blocks the event loop.
+    """
+    loop = asyncio.get_running_loop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            _end_at_once(number, frame)
+        stop.set()
+        loop.call_soon_threadsafe(lambda: None)  # wakes the loop, should it sleep
+        note(f"{signal.Signals(number).name} received: saving and stopping (once more to stop without saving)")
+
+    with _handling(_ENDING, ask):
+        yield
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    sys.stderr.write("\ndapo: interrupted\n")
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def _handling(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in numbers:
+            signal.signal(number, handler)
+    except ValueError:  # not in the main thread: a program that calls us keeps its own handlers
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
