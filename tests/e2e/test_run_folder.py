@@ -46,7 +46,7 @@ def test_the_folder_holds_what_it_should_and_nothing_else(learned: Trained) -> N
         "report.html",
         "rollouts",
     ]
-    assert learned.files.checkpoints == [f"step-{STEPS:06d}"]
+    assert learned.files.checkpoints == ["step-000010", f"step-{STEPS:06d}"]
     assert sorted(path.name for path in (folder / "rollouts").iterdir()) == [
         f"step-{step:06d}.jsonl.gz" for step in range(1, STEPS + 1)
     ]

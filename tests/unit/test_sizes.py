@@ -17,6 +17,10 @@ LONG_MODULES: dict[str, str] = {
     "types.py": "all the values that flow, in the order in which they are made",
 }
 
+LONG_FUNCTIONS: dict[str, str] = {
+    "cli/eval.py:evaluate": "its parameters are the command's options, one or two lines each",
+}
+
 
 def test_modules_are_small() -> None:
     long = {
@@ -33,6 +37,7 @@ def test_functions_are_short() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 lines = node.end_lineno - node.lineno + 1
-                if lines > MAX_FUNCTION_LINES:
-                    long.append(f"{path.relative_to(SOURCE)}:{node.name} {lines}")
+                name = f"{path.relative_to(SOURCE)}:{node.name}"
+                if lines > MAX_FUNCTION_LINES and name not in LONG_FUNCTIONS:
+                    long.append(f"{name} {lines}")
     assert not long, long

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _LARGEST = 1e15  # beyond it a chart cannot tell numbers apart; larger ones are drawn at the edge
+_SMALLEST = 1e-200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,9 @@ class Axis:
 
 
 def clamp(value: float) -> float:
-    """Return `value`, or the largest number that a chart can show where it is beyond."""
+    """Return `value`; the largest number that a chart can show where it is beyond, and 0 where it is too small to be shown."""
+    if abs(value) < _SMALLEST:
+        return 0.0
     return min(_LARGEST, max(-_LARGEST, value))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from dapo.errors import RequestError
 from dapo.files import write_atomically
@@ -98,25 +99,24 @@ class RunFolder:
         for the lock goes again.
         """
         made = not self.path.exists()
+        place = self.path / ".lock"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = (self.path / ".lock").open("w")
+            handle = place.open("w")
         except OSError as error:
             raise RequestError(
                 f"The run folder {self.path} cannot be written to: {error}. Choose another with --run."
             ) from error
         with handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            if not _is_locked(handle, place):
                 raise RequestError(
                     f"Another process is training in {self.path}. Wait for it, or choose another folder with --run."
-                ) from error
+                )
             try:
                 yield
             finally:
-                if made and [place.name for place in self.path.iterdir()] == [".lock"]:
-                    (self.path / ".lock").unlink()
+                place.unlink(missing_ok=True)
+                if made and not any(self.path.iterdir()):
                     self.path.rmdir()
 
     def start(self, config: Mapping[str, Any]) -> None:
@@ -146,6 +146,15 @@ class RunFolder:
 
     def add_rollouts(self, step: int, lines: Sequence[dict[str, Any]]) -> None:
         write_rollouts(self.rollouts(step), lines)
+
+
+def _is_locked(handle: TextIO, place: Path) -> bool:
+    """Take the lock if it is free. A file that its holder has removed in between is no lock any more."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(handle.fileno()).st_ino == place.stat().st_ino
+    except OSError:
+        return False
 
 
 def default_run_folder(recipe: Path, *, resume: bool) -> Path:

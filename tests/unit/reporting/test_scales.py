@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo.reporting.scales import number_text, round_step, step_axis, tick_label, value_axis
+from dapo.reporting.scales import clamp, number_text, round_step, step_axis, tick_label, value_axis
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,9 @@ def test_every_axis_has_few_ticks_inside_a_real_range(values: list[float]) -> No
         assert len(axis.ticks) <= 12
         room = 1e-5 * (axis.high - axis.low)
         assert all(axis.low - room <= tick <= axis.high + room for tick in axis.ticks)
+
+
+def test_a_number_that_is_too_small_to_be_shown_is_0() -> None:
+    assert clamp(5e-324) == 0.0
+    assert clamp(-1e-250) == 0.0
+    assert value_axis([0.0, 5e-324]) == value_axis([0.0, 0.0])
