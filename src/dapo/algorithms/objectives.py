@@ -9,7 +9,15 @@ from torch import Tensor
 
 from dapo.algorithms.value import ADVANTAGES, CHOSEN, OLD_LOGPROBS, REFERENCE_LOGPROBS, RETURNS, TRAINED, VALUES, Loss
 from dapo.maths.kl import ESTIMATORS
-from dapo.maths.losses import ClippedLoss, clipped, clipped_value, clipped_weight, reinforce, sequence_clipped
+from dapo.maths.losses import (
+    LOG_RATIO_LIMIT,
+    ClippedLoss,
+    clipped,
+    clipped_value,
+    clipped_weight,
+    reinforce,
+    sequence_clipped,
+)
 from dapo.types import Columns, TokenLoss
 
 
@@ -104,7 +112,7 @@ def kl_cov_loss(*, beta: float) -> Loss:
     """KL-Cov's: no clip; the chosen tokens pay beta * |log-ratio| for moving from the policy that sampled (Eq. 14)."""
 
     def loss(logprobs_BT: Tensor, columns: Columns) -> TokenLoss:
-        log_ratio_BT = (logprobs_BT - old_logprobs(logprobs_BT, columns)).clamp(-20.0, 20.0)
+        log_ratio_BT = (logprobs_BT - old_logprobs(logprobs_BT, columns)).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         ratio_BT = log_ratio_BT.exp()
         loss_BT = -columns[ADVANTAGES] * ratio_BT + beta * columns[CHOSEN] * log_ratio_BT.abs()
         return TokenLoss(

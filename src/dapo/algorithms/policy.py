@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
-from dapo.algorithms.value import ADVANTAGES, OLD_LOGPROBS, Loss
+from dapo.algorithms.objectives import old_logprobs, watched
+from dapo.algorithms.value import ADVANTAGES, Loss
 from dapo.maths.losses import clipped
 from dapo.maths.overlong import soft_overlong_punishment
 from dapo.types import Batch, Columns, LabelledBatch, Reason, Rollout, ScoredGroup, TokenLoss
@@ -67,17 +69,13 @@ def clipped_loss(*, clip_low: float, clip_high: float, dual_clip: float | None) 
     """
 
     def loss(logprobs_BT: Tensor, columns: Columns) -> TokenLoss:
-        old_BT = columns.get(OLD_LOGPROBS, logprobs_BT.detach())
+        old_BT = old_logprobs(logprobs_BT, columns)
         terms = clipped(
             logprobs_BT, old_BT, columns[ADVANTAGES], clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
         )
-        watch = {
-            "policy/ratio_mean": terms.ratio_BT,
-            "policy/clip_low": terms.clipped_low_BT,
-            "policy/clip_high": terms.clipped_high_BT,
-        }
-        if dual_clip is not None:
-            watch["policy/clip_dual"] = terms.clipped_dual_BT
-        return TokenLoss(loss_BT=terms.loss_BT, watch=watch, peaks={"policy/ratio_max": terms.ratio_BT})
+        base = watched(terms)
+        if dual_clip is None:
+            return base
+        return replace(base, watch={**base.watch, "policy/clip_dual": terms.clipped_dual_BT})
 
     return loss

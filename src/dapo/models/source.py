@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -103,11 +104,9 @@ def cache_folder() -> Path:
 
 def _converted(gguf: Path) -> Path:
     """Return the cached folder for a GGUF file, made on first use; the file's size and digest are part of its name."""
-    digest = hashlib.sha256()
-    with gguf.open("rb") as stream:
-        while block := stream.read(1 << 22):
-            digest.update(block)
-    target = cache_folder() / "models" / f"{gguf.stem}-{digest.hexdigest()[:16]}"
+    stat = gguf.stat()
+    digest = _digest(gguf, stat.st_size, stat.st_mtime_ns)
+    target = cache_folder() / "models" / f"{gguf.stem}-{digest[:16]}"
     if (target / "config.json").is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -122,6 +121,16 @@ def _converted(gguf: Path) -> Path:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target
+
+
+@functools.cache
+def _digest(path: Path, size: int, changed_ns: int) -> str:
+    """SHA-256 of a file, read once a process as long as its size and time of change stay: a model is resolved many times."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _convert(gguf: Path, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import cast
 
@@ -45,7 +46,7 @@ class Critic:
         self._copy: ComputeCopy | None = None
         self._forward = policy
         if not settings.shares_backbone:
-            self._backbone = _clone(master)
+            self._backbone = copy.deepcopy(master)
             self._copy = ComputeCopy(self._backbone, precision)
             self._forward = pick_forward(self._copy.model, obstacle)
         self._updates = 0
@@ -125,9 +126,3 @@ class Critic:
         self._updates = int(stored["updates"])
         if self._copy is not None:
             self._copy.refresh()
-
-
-def _clone(model: PreTrainedModel) -> PreTrainedModel:
-    import copy
-
-    return copy.deepcopy(model)

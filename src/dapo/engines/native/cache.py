@@ -19,6 +19,16 @@ class KeyValueCache:
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
+    @property
+    def cells(self) -> int:
+        """Sequences that there are places for."""
+        return self._cells
+
+    @property
+    def positions(self) -> int:
+        """Positions that each sequence has room for."""
+        return self._positions
+
     def make_room(self, positions: int) -> None:
         """Make sure that position `positions - 1` exists."""
         if positions <= self._positions:

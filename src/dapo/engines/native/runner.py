@@ -44,7 +44,7 @@ class Runner:
         first = self.num_prompts
         cells = list(range(first, first + len(prompts)))
         lengths = [len(prompt) for prompt in prompts]
-        if cells[-1] >= self._prompts._cells:
+        if cells[-1] >= self._prompts.cells:
             self._prompts.make_cells(2 * len(cells) + first)
         self._prompts.make_room(max(lengths))
         tokens = [token for prompt in prompts for token in prompt]
@@ -81,11 +81,11 @@ class Runner:
             replies=self._replies,
             rows_R=torch.arange(len(rows), device=device),
             place_R=lengths - 1,
-            bias_R11T=bias_up_to(lengths, dtype, self._replies._positions),
+            bias_R11T=bias_up_to(lengths, dtype, self._replies.positions),
             lanes_PJ=torch.tensor(lanes, device=device),
             lane_of_R=torch.tensor(places, device=device),
             prompt_bias_P11T=bias_up_to(
-                torch.tensor(self._prompt_lengths, device=device), dtype, self._prompts._positions
+                torch.tensor(self._prompt_lengths, device=device), dtype, self._prompts.positions
             ),
         )
         tokens = [row.tokens[-1] for row in rows]
