@@ -326,10 +326,16 @@ class TokenLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """One optimizer step that was made: the version of the policy after it, and what was measured."""
+    """One optimizer step: the version of the policy after it, and what was measured.
+
+    `is_skipped` says that a loss or gradient was not finite, so that nothing was updated and the version stayed;
+    `suspect_rows` are then the rows of the minibatch at which it was seen.
+    """
 
     policy_version: int
     stats: Stats
+    is_skipped: bool = False
+    suspect_rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
