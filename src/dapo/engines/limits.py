@@ -8,9 +8,14 @@ from dapo.errors import EngineError
 from dapo.types import Prompt, Sampling
 
 
-def refuse_too_long(model: PreTrainedModel, prompt: Prompt, sampling: Sampling) -> None:
-    """Refuse a request that needs more positions than the model has. Raises EngineError."""
+def positions_of(model: PreTrainedModel) -> int | None:
+    """How many positions a model has, where its settings say."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return None if limit is None else int(limit)
+
+
+def refuse_too_long(limit: int | None, prompt: Prompt, sampling: Sampling) -> None:
+    """Refuse a request that needs more positions than the model's `limit`. Raises EngineError."""
     wanted = len(prompt.token_ids) + sampling.max_tokens
     if limit is not None and wanted > limit:
         raise EngineError(

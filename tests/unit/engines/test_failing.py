@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from dapo.engines.hf import HFEngine
 from dapo.engines.native.engine import NativeEngine
+from dapo.engines.native.forward import ModelForward
 from dapo.errors import EngineError
+from dapo.models.attention import use_planned_attention
 from dapo.models.config import ModelConfig
 from dapo.models.load import load_model, open_renderer
+from dapo.models.render import Renderer
 from dapo.types import Message, Problem, RolloutGroup, Sampling
 
 Tiny = Callable[..., Path]
@@ -22,15 +26,24 @@ Tiny = Callable[..., Path]
 FAULTS = (RuntimeError("out of memory"), TypeError("odd"), OverflowError("large"))
 
 
-@pytest.mark.parametrize("kind", [HFEngine, NativeEngine])
+def hf_engine(model: PreTrainedModel, renderer: Renderer) -> HFEngine:
+    return HFEngine(model, renderer, max_rows=128)
+
+
+def native_engine(model: PreTrainedModel, renderer: Renderer) -> NativeEngine:
+    use_planned_attention(model)
+    return NativeEngine(ModelForward(model), renderer, max_rows=128)
+
+
+@pytest.mark.parametrize("make", [hf_engine, native_engine])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_failing_model_is_an_engine_error_for_all_who_wait_and_the_engine_goes_on(
-    tiny: Tiny, kind: type[HFEngine] | type[NativeEngine], fault: Exception
+    tiny: Tiny, make: Callable[[PreTrainedModel, Renderer], HFEngine | NativeEngine], fault: Exception
 ) -> None:
     config = ModelConfig(path=str(tiny()), device="cpu")
     renderer = open_renderer(config)
     model = load_model(config, torch.float32)
-    engine = kind(model, renderer, max_rows=128)
+    engine = make(model, renderer)
     prompt = renderer.prompt(Problem(id="one", messages=(Message(role="user", content="1 + 1?"),), answer="2"))
 
     def fail(module: torch.nn.Module, arguments: object) -> None:

@@ -11,15 +11,12 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-from transformers import PreTrainedModel
-
 from dapo.engines.limits import refuse_too_long
+from dapo.engines.native.forward import Forward
 from dapo.engines.native.rows import Row, new_row
 from dapo.engines.native.runner import Runner
 from dapo.errors import EngineError
-from dapo.models.attention import use_planned_attention
 from dapo.models.render import Renderer
-from dapo.models.weights import copy_weights
 from dapo.seeds import derive_seed
 from dapo.types import Finish, Prompt, Rollout, RolloutGroup, Sampling, Weights
 
@@ -43,14 +40,14 @@ class _Request:
 
 
 class NativeEngine:
-    """Draws replies with a model of its own; `load` copies weights into it between requests."""
+    """Draws replies with weights of its own; `load` takes over others between requests. `positions` is the model's limit."""
 
-    def __init__(self, model: PreTrainedModel, renderer: Renderer, *, max_rows: int) -> None:
-        use_planned_attention(model)
-        self._model = model
+    def __init__(self, forward: Forward, renderer: Renderer, *, max_rows: int, positions: int | None = None) -> None:
+        self._forward = forward
+        self._positions = positions
         self._renderer = renderer
         self._max_rows = max_rows
-        self._runner = Runner(model, max_rows)
+        self._runner = Runner(forward, max_rows)
         self._version = 0
         self._waiting: deque[_Request] = deque()
         self._running: list[_Request] = []
@@ -61,13 +58,13 @@ class NativeEngine:
     @property
     def precision(self) -> str:
         """The precision of the engine's copy of the weights."""
-        return str(self._model.dtype).removeprefix("torch.")
+        return str(self._forward.dtype).removeprefix("torch.")
 
     async def sample(self, prompt: Prompt, n: int, sampling: Sampling, seed: int) -> RolloutGroup:
         """Draw `n` replies. Raises EngineError."""
         if self._is_closed:
             raise EngineError("The engine is closed and was asked for a reply.")
-        refuse_too_long(self._model, prompt, sampling)
+        refuse_too_long(self._positions, prompt, sampling)
         answer: asyncio.Future[RolloutGroup] = asyncio.get_running_loop().create_future()
         async with self._gate:
             if self._is_closed:
@@ -83,7 +80,7 @@ class NativeEngine:
             if self._worker is not None:
                 await self._worker
             what = f"The policy of version {weights.policy_version}"
-            await asyncio.to_thread(copy_weights, self._model, weights.source, what=what)
+            await asyncio.to_thread(self._forward.load, weights.source, what=what)
             self._version = weights.policy_version
 
     async def close(self) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from dapo.engines.native.cache import KeyValueCache
+from dapo.engines.native.forward import Forward
 from dapo.engines.native.plans import PromptPlan, StepPlan, bias_up_to
 from dapo.engines.native.rows import Row, lanes_of
 from dapo.maths.sampling import draw
-from dapo.models.attention import PLAN, AttentionPlan
+from dapo.models.attention import AttentionPlan
 
 _FIRST_ROOM = 64  # positions of a new cache; doubled as replies and prompts need it
 
@@ -24,11 +24,10 @@ _FIRST_ROOM = 64  # positions of a new cache; doubled as replies and prompts nee
 class Runner:
     """The replies under way on one model. `rows[r]` is in cell r of the reply cache; prompts likewise."""
 
-    def __init__(self, model: PreTrainedModel, max_rows: int) -> None:
-        layers = int(model.config.get_text_config().num_hidden_layers)
-        self._model = model
-        self._replies = KeyValueCache(layers, max_rows, _FIRST_ROOM)
-        self._prompts = KeyValueCache(layers, 1, _FIRST_ROOM)
+    def __init__(self, forward: Forward, max_rows: int) -> None:
+        self._forward = forward
+        self._replies = KeyValueCache(forward.layers, max_rows, _FIRST_ROOM)
+        self._prompts = KeyValueCache(forward.layers, 1, _FIRST_ROOM)
         self.rows: list[Row] = []
         self._first_logits: list[Tensor] = []
         self._prompt_lengths: list[int] = []
@@ -50,7 +49,7 @@ class Runner:
         tokens = [token for prompt in prompts for token in prompt]
         positions = [place for length in lengths for place in range(length)]
         ends = torch.tensor(lengths).cumsum(0) - 1
-        logits = self._forward(tokens, positions, PromptPlan(cache=self._prompts, cells=cells, lengths=lengths), ends)
+        logits = self._logits(tokens, positions, PromptPlan(cache=self._prompts, cells=cells, lengths=lengths), ends)
         self._prompt_lengths += lengths
         self._first_logits += list(logits.unbind(0))
         return cells
@@ -72,7 +71,7 @@ class Runner:
     def step(self) -> None:
         """Write the next token of every reply under way."""
         rows = self.rows
-        device, dtype = self._model.device, self._model.dtype
+        device, dtype = self._forward.device, self._forward.dtype
         lengths = torch.tensor([row.length for row in rows], device=device)
         self._replies.make_room(int(lengths.max()))
         lanes, places = lanes_of(rows, self.num_prompts)
@@ -90,7 +89,7 @@ class Runner:
         )
         tokens = [row.tokens[-1] for row in rows]
         positions = [row.prompt_length + row.length - 1 for row in rows]
-        self._draw(rows, self._forward(tokens, positions, plan, None))
+        self._draw(rows, self._logits(tokens, positions, plan, None))
 
     @torch.inference_mode()
     def remove(self, leaving: Sequence[Row]) -> None:
@@ -126,20 +125,17 @@ class Runner:
         self._prompt_lengths.clear()
         self._first_logits.clear()
 
-    def _forward(
-        self, tokens: Sequence[int], positions: Sequence[int], plan: AttentionPlan, keep_N: Tensor | None
+    def _logits(
+        self, tokens: Sequence[int], positions: Sequence[int], plan: AttentionPlan, keep_M: Tensor | None
     ) -> Tensor:
-        """Run one flat row of tokens; return the logits at `keep_N`, or at all of them."""
-        device = self._model.device
-        output = self._model(
-            input_ids=torch.tensor([tokens], device=device),
-            position_ids=torch.tensor([positions], device=device),
-            use_cache=False,
-            logits_to_keep=0 if keep_N is None else keep_N.to(device),
-            **{PLAN: plan},
+        """Run one flat row of tokens; return the logits at `keep_M`, or at all of them."""
+        device = self._forward.device
+        return self._forward.logits(
+            torch.tensor(tokens, device=device),
+            torch.tensor(positions, device=device),
+            plan,
+            None if keep_M is None else keep_M.to(device),
         )
-        logits: Tensor = output.logits[0]
-        return logits
 
     def _draw(self, rows: Sequence[Row], logits_RV: Tensor) -> None:
         """Draw each row's next token from its own stream. Rows of one sampling are drawn together."""
