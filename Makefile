@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN ?= runs/quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check fix evidence clean
+.PHONY: help train test check fix evidence bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ fix: .venv/installed  ## Mend what the linter can mend
 
 evidence: .venv/installed  ## Run the slow tests
 	$(BIN)/python -m pytest -m slow
+
+bench: .venv/installed  ## Measure against peers and floors (an hour); one row: make bench ARGS="--only NAME"
+	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## Remove the environment and the caches, not the runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

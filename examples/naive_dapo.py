@@ -68,7 +68,7 @@ def sample_group(model, tokenizer, question, group_size, max_tokens):
 
 
 def score_group(tokenizer, group, answer, max_tokens, cache):
-    """Eq. 7 and 13: +1 or -1 by the rule, plus the length's part. [src/dapo/tasks/rewards.py, src/dapo/collect.py]"""
+    """Eq. 7 and 13: +1 or -1 by the rule, plus the length's part. [src/dapo/tasks/rewards.py, src/dapo/collect/attempts.py]"""
     right, rewards = [], []
     for tokens, mask, truncated in zip(group["replies"], group["mask"], group["truncated"], strict=True):
         text = tokenizer.decode(tokens[mask], skip_special_tokens=True)
@@ -116,7 +116,7 @@ def update(model, optimizer, groups, clip_low, clip_high):
 
 
 def train(model, tokenizer, args):
-    """The loop. [src/dapo/loop.py, src/dapo/collect.py]"""
+    """The loop. [src/dapo/loop.py, src/dapo/collect/step.py]"""
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.1)
     cache = max(1, args.max_tokens // 5)
     for step in range(1, args.steps + 1):

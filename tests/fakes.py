@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -124,6 +126,17 @@ class LateFirstEngine(FakeEngine):
         return group
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeSnapshot:
+    """A version, as a file."""
+
+    version: int
+    num_bytes: int = 2
+
+    def write(self, folder: Path) -> None:
+        (folder / "policy.txt").write_text(f"{self.version}\n", encoding="utf-8")
+
+
 class FakeTrainer:
     """Counts updates and keeps what it was given. `rate(update)` is the learning rate that it reports."""
 
@@ -161,8 +174,11 @@ class FakeTrainer:
     def publish(self) -> Weights:
         return Weights(policy_version=self.version, source={"weight": torch.tensor([float(self.version)])})
 
+    def snapshot(self) -> FakeSnapshot:
+        return FakeSnapshot(version=self.version)
+
     def save(self, folder: Path) -> None:
-        (folder / "policy.txt").write_text(f"{self.version}\n", encoding="utf-8")
+        self.snapshot().write(folder)
 
     def restore(self, folder: Path) -> None:
         self.version = int((folder / "policy.txt").read_text(encoding="utf-8"))
@@ -183,13 +199,22 @@ class FakeRecorder:
 
     def __init__(self) -> None:
         self.stages: list[str] = []
+        self.notes: list[str] = []
+        self.suspected: dict[int, tuple[int, ...]] = {}
         self.collected: dict[int, Collected] = {}
         self.labelled: dict[int, LabelledBatch | None] = {}
         self.numbers: dict[int, Mapping[str, float]] = {}
         self.saved: list[int] = []
+        self.states: dict[int, Mapping[str, Any]] = {}
 
     def stage(self, name: str) -> None:
         self.stages.append(name)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def suspects(self, step: int, collected: Collected, labelled: LabelledBatch, rows: Sequence[int]) -> None:
+        self.suspected[step] = tuple(rows)
 
     def groups(self, step: int, collected: Collected, labelled: LabelledBatch | None) -> None:
         assert step not in self.collected
@@ -200,5 +225,7 @@ class FakeRecorder:
         assert step not in self.numbers
         self.numbers[step] = metrics
 
-    def save(self, step: int) -> None:
-        self.saved.append(step)
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        if step not in self.saved:
+            self.saved.append(step)
+            self.states[step] = state

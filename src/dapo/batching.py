@@ -40,23 +40,29 @@ def pack(groups: Sequence[ScoredGroup]) -> Batch:
     )
 
 
-def minibatches(labelled: LabelledBatch, weigh: Callable[[Tensor, Tensor], Tensor], count: int) -> list[Minibatch]:
-    """Cut a batch into at most `count` optimizer steps of whole groups, in group order, and weigh the tokens of each.
+def minibatch_rows(labelled: LabelledBatch, count: int) -> list[list[int]]:
+    """Say which rows of a batch make up each of at most `count` optimizer steps: whole groups, in group order.
 
     Groups are spread as evenly as they go. A part in which no token trains is left out: it would be a step of
     nothing but weight decay.
     """
+    group_B = labelled.batch.group_B
+    num_groups = int(group_B.max()) + 1
+    parts = torch.arange(num_groups).tensor_split(min(count, num_groups))
+    rows = [torch.isin(group_B, chosen).nonzero().squeeze(1) for chosen in parts]
+    return [rows_B.tolist() for rows_B in rows if bool(labelled.trained_BT[rows_B].any())]
+
+
+def minibatches(labelled: LabelledBatch, weigh: Callable[[Tensor, Tensor], Tensor], count: int) -> list[Minibatch]:
+    """Cut a batch into optimizer steps, as `minibatch_rows` says, and weigh the tokens of each."""
     batch = labelled.batch
-    num_groups = int(batch.group_B.max()) + 1
     parts: list[Minibatch] = []
-    for chosen in torch.arange(num_groups).tensor_split(min(count, num_groups)):
-        rows_B = torch.isin(batch.group_B, chosen).nonzero().squeeze(1)
+    for rows in minibatch_rows(labelled, count):
+        rows_B = torch.tensor(rows, dtype=torch.long)
         trained_BT = labelled.trained_BT[rows_B]
-        if not bool(trained_BT.any()):
-            continue
         parts.append(
             Minibatch(
-                prompt_ids=tuple(batch.prompt_ids[row] for row in rows_B.tolist()),
+                prompt_ids=tuple(batch.prompt_ids[row] for row in rows),
                 tokens_BT=batch.tokens_BT[rows_B],
                 lengths_B=batch.lengths_B[rows_B],
                 version_B=batch.version_B[rows_B],

@@ -15,12 +15,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from dapo.algorithms.config import AlgorithmConfig, DAPOConfig, PPOConfig
 from dapo.algorithms.custom import CustomConfig
+from dapo.algorithms.parts import DynamicSampling
 from dapo.algorithms.relatives import ReinforcePlusPlusConfig
 from dapo.complaints import explain
 from dapo.engines.config import EngineConfig, NativeConfig
 from dapo.errors import ConfigError
 from dapo.frozen import Frozen
 from dapo.models.config import ModelConfig
+from dapo.prompt_memory import PromptMemoryConfig
 from dapo.reporting.config import ReportConfig
 from dapo.tasks.config import TaskConfig
 from dapo.trainers.config import LocalConfig, TrainerConfig
@@ -45,6 +47,13 @@ class BatchConfig(Frozen):
     """Sampling temperature, of the engine and of the ratio alike. Top-p and top-k are for evaluation only."""
     epochs: int | None = Field(None, ge=1)
     """Passes over the training problems before the data ends. Default: as many as the steps need."""
+    overlap: bool = False
+    """Generate the next step's groups while this step trains, with the weights of before it: faster where engine and
+    trainer do not share a processor, and one step off policy. `algorithm.dynamic_sampling.max_staleness` must allow that."""
+    scoring_seconds: float = Field(300.0, gt=0)
+    """A reply is wrong, and counted in `reward/errors`, when no score at all has come back for so long."""
+    max_skipped_in_a_row: int = Field(3, ge=1)
+    """An update whose loss or gradient is not finite is skipped. After so many on end the run stops with an error."""
 
 
 class EvaluationConfig(Frozen):
@@ -76,7 +85,10 @@ class CheckpointConfig(Frozen):
     every: int = Field(5, ge=1)
     """Also save after every so many steps (the authors' script: 5): no more than that is lost to a crash."""
     keep: int = Field(2, ge=1)
-    """How many checkpoints stay."""
+    """How many checkpoints stay, the newest."""
+    keep_best: bool = True
+    """Whether the one with the best held-out accuracy stays too; `checkpoints/best` points to it. Only a step that is both
+    saved and evaluated can be the best: let `evaluation.every` be a multiple of `every`."""
 
 
 class RunConfig(Frozen):
@@ -90,6 +102,7 @@ class RunConfig(Frozen):
     task: TaskConfig
     algorithm: AlgorithmConfig = DAPOConfig()
     batch: BatchConfig = BatchConfig()
+    prompt_memory: PromptMemoryConfig = PromptMemoryConfig()
     engine: EngineConfig = NativeConfig()
     trainer: TrainerConfig = LocalConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -104,21 +117,48 @@ class RunConfig(Frozen):
                 f'batch.group_size = 1 leaves algorithm "{algorithm.type}" nothing to compare: a group of one is all right '
                 "or all wrong, and dynamic sampling would drop every one. Use group_size >= 2."
             )
+        if batch.group_size == 1 and self.prompt_memory.enabled:
+            raise ConfigError(
+                "prompt_memory.enabled = true and batch.group_size = 1: the memory looks for groups with both right and wrong "
+                "replies, and a group of one never is. Use group_size >= 2, or prompt_memory.enabled = false."
+            )
         if batch.updates_per_step > batch.groups_per_step:
             raise ConfigError(
                 f"batch.updates_per_step = {batch.updates_per_step} is more than batch.groups_per_step = "
                 f"{batch.groups_per_step}, and an update takes whole groups. Use at most one update a group."
             )
+        _check_staleness(batch, algorithm.dynamic_sampling)
         if algorithm.soft_overlong.enabled:
             algorithm.soft_overlong.resolve(batch.max_tokens)
         return self
+
+
+def _check_staleness(batch: BatchConfig, dynamic: DynamicSampling) -> None:
+    """Refuse what could never train: groups that are too old by the time they are used, a cap below a step's groups."""
+    if batch.overlap and dynamic.max_staleness < batch.updates_per_step:
+        raise ConfigError(
+            f"batch.overlap generates a step's groups before the {batch.updates_per_step} updates of the step before, and "
+            f"algorithm.dynamic_sampling.max_staleness = {dynamic.max_staleness} does not allow groups that old. Use "
+            f"max_staleness >= {batch.updates_per_step} (batch.updates_per_step), or batch.overlap = false."
+        )
+    if 0 < dynamic.max_staleness < batch.updates_per_step:
+        raise ConfigError(
+            f"algorithm.dynamic_sampling.max_staleness = {dynamic.max_staleness} is less than batch.updates_per_step = "
+            f"{batch.updates_per_step}, so every group that is carried to the next step would be too old there. Use "
+            f"max_staleness >= {batch.updates_per_step}, or 0 to carry none."
+        )
+    if dynamic.enabled and dynamic.max_groups is not None and dynamic.max_groups < batch.groups_per_step:
+        raise ConfigError(
+            f"algorithm.dynamic_sampling.max_groups = {dynamic.max_groups} is less than batch.groups_per_step = "
+            f"{batch.groups_per_step}: no step could have its groups. Raise max_groups or lower groups_per_step."
+        )
 
 
 def remarks(config: RunConfig) -> list[str]:
     """What a person should know about a recipe that is allowed and yet may not do what they think."""
     found = []
     algorithm, batch = config.algorithm, config.batch
-    if batch.updates_per_step == 1:
+    if batch.updates_per_step == 1 and algorithm.dynamic_sampling.max_staleness == 0:
         found.append(
             "batch.updates_per_step = 1: the policy that samples is the one that is updated, so the ratio is 1 and no clip "
             "can act (clip-higher among them). Use 2 or more updates a step if the clip is to matter."
@@ -136,6 +176,12 @@ def remarks(config: RunConfig) -> list[str]:
                 f"algorithm.soft_overlong.max_length = {max_length} lies above batch.max_tokens = {batch.max_tokens}: a "
                 "reply is cut before it is fully punished."
             )
+    checkpoint, every = config.checkpoint, config.evaluation.every
+    if config.evaluation.enabled and every and checkpoint.keep_best and every % checkpoint.every:
+        found.append(
+            f"evaluation.every = {every} is no multiple of checkpoint.every = {checkpoint.every}: some steps are evaluated "
+            "and not saved, so the best of them may not stay."
+        )
     if batch.group_size == 1 and _compares_replies(algorithm):
         found.append("batch.group_size = 1: a group of one has advantage 0, so nothing is learnt from it.")
     return found + algorithm.remarks(batch.groups_per_step * batch.group_size * batch.max_tokens)

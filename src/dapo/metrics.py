@@ -28,12 +28,17 @@ class Metric:
 
 PREFIXES: Mapping[str, str] = MappingProxyType(
     {
-        "reward": "What the task thought of the replies. Taken over every graded reply of the step, before dynamic "
-        "sampling drops a group, unless the name says `kept`.",
-        "length": "How long the replies were, in tokens. Taken over every graded reply of the step, before the filter.",
+        "reward": "What the task thought of the replies. Taken over every reply that was generated in the step, before "
+        "dynamic sampling drops a group; with `kept` in the name, over the groups trained on, carried ones among them.",
+        "length": "How long the replies were, in tokens. Taken over the same replies as `reward/`.",
         "policy": "The policy on the tokens that it is trained on, at the sampling temperature. Means are over tokens.",
         "advantage": "What the loss is weighted by.",
-        "sampling": "What generation cost and what became of the groups. A group is all replies to one prompt.",
+        "sampling": "What generation cost and what became of the groups. A group is all replies to one prompt. In every "
+        "step, `groups_generated` + `groups_carried_in` = `groups_kept` + `groups_all_right` + `groups_all_wrong` + "
+        "`groups_surplus` + `groups_stale` + `groups_error` + `groups_carried_out`, and `tokens_generated` + "
+        "`tokens_carried_in` = `tokens_kept` + `tokens_wasted` + `tokens_carried_out`; so over a run every generated token "
+        "was either kept or wasted.",
+        "prompts": "What the memory of prompts knows and does (`prompt_memory.enabled`); not there without it.",
         "tokens": "How much of what was generated reached the loss.",
         "optim": "The optimizer.",
         "time": "Where the wall-clock time of a step went.",
@@ -77,6 +82,12 @@ _ALL = (
         unit="share",
     ),
     Metric(
+        name="reward/mean_kept",
+        meaning="Mean shaped reward in the groups that were trained on, after the filter.",
+        healthy="Near 0 with rewards of +1 and -1, by construction, as `reward/accuracy_kept` is near 0.5.",
+        unit="reward",
+    ),
+    Metric(
         name="reward/disagreement",
         meaning="Share of replies on which the verifier that only watches disagrees with the one that rewards.",
         healthy="Steady. Read the replies marked `disagrees` in rollouts/: one of the two verifiers is wrong there.",
@@ -94,6 +105,12 @@ _ALL = (
         meaning="Mean number of tokens of a reply, the end token among them.",
         healthy="May grow slowly on problems that need reasoning, and shrink on easy ones. A sudden rise without a "
         "rise in accuracy is padding or repetition; a collapse to a few tokens is guessing.",
+        unit="tokens",
+    ),
+    Metric(
+        name="length/mean_kept",
+        meaning="Mean number of tokens of a reply in the groups that were trained on, after the filter.",
+        healthy="Above `length/mean` where hard problems are long and easy ones are filtered out.",
         unit="tokens",
     ),
     Metric(
@@ -188,14 +205,27 @@ _ALL = (
     Metric(
         name="sampling/groups_generated",
         meaning="Groups generated in this step, whatever became of them.",
-        healthy="The batch size, where nothing is filtered. With dynamic sampling, up to about three times that; more "
-        "says that problems are too easy or too hard.",
+        healthy="The batch size, where nothing is filtered. With dynamic sampling, up to about three times that; more says"
+        " that problems are too easy or too hard.",
+        unit="groups",
+    ),
+    Metric(
+        name="sampling/groups_carried_in",
+        meaning="Groups that the step before left to this one.",
+        healthy="0 without `max_staleness`. Otherwise a small part of the batch size.",
         unit="groups",
     ),
     Metric(
         name="sampling/groups_kept",
-        meaning="Groups trained on: with dynamic sampling, those with right and wrong replies.",
-        healthy="The batch size. Fewer: the limit on rounds ended the search, and this step learnt from less.",
+        meaning="Groups trained on: those with right and wrong replies, generated in this step or carried into it, and "
+        "those that top it up.",
+        healthy="The batch size. Fewer: a cap ended the search, and this step learnt from less.",
+        unit="groups",
+    ),
+    Metric(
+        name="sampling/groups_top_up",
+        meaning="Of those trained on, groups without a signal that fill a step that is short (`when_short` = `top_up`).",
+        healthy="0. Otherwise the problems are too easy or too hard, and the step learns from less than its size says.",
         unit="groups",
     ),
     Metric(
@@ -207,14 +237,26 @@ _ALL = (
     Metric(
         name="sampling/groups_all_wrong",
         meaning="Groups dropped because every reply was wrong.",
-        healthy="Falls as the policy learns. When it stays most of what is generated: easier problems, more replies "
-        "per group, or more `max_tokens`; check the scorer on a few replies.",
+        healthy="Falls as the policy learns. When it stays most of what is generated: easier problems, more replies per "
+        "group, or more `max_tokens`; check the scorer on a few replies.",
         unit="groups",
     ),
     Metric(
         name="sampling/groups_surplus",
-        meaning="Groups that could have been trained on, beyond the batch size.",
-        healthy="Small against `sampling/groups_kept`. Large: generate fewer prompts a round.",
+        meaning="Groups dropped that could have been trained on, because the step was full.",
+        healthy="Small against `sampling/groups_kept`. Large: lower `oversample`, or carry them by `max_staleness`.",
+        unit="groups",
+    ),
+    Metric(
+        name="sampling/groups_carried_out",
+        meaning="Groups left to the next step: generated beyond the batch size, or waiting for a step that can be filled.",
+        healthy="0 without `max_staleness`. Growing from step to step: lower `oversample`.",
+        unit="groups",
+    ),
+    Metric(
+        name="sampling/groups_stale",
+        meaning="Groups dropped because the policy had moved on too far since they were generated.",
+        healthy="0, or next to it. Otherwise raise `max_staleness` or lower `oversample`.",
         unit="groups",
     ),
     Metric(
@@ -225,14 +267,46 @@ _ALL = (
     ),
     Metric(
         name="sampling/rounds",
-        meaning="Rounds of generation that it took to fill the batch.",
+        meaning="Groups generated in rounds of the batch size times `oversample`, rounded up.",
         healthy="1 to 3. Rising towards the limit: the share of useful problems is shrinking.",
         unit="rounds",
     ),
     Metric(
+        name="sampling/replies_generated",
+        meaning="Replies generated in this step, trained on or not.",
+        healthy="`sampling/groups_generated` times the group size.",
+        unit="replies",
+    ),
+    Metric(
         name="sampling/tokens_generated",
         meaning="Reply tokens generated in this step, trained on or not.",
-        healthy="Compare with `tokens/trained`: the difference is the price of dynamic sampling.",
+        healthy="Compare with `sampling/tokens_kept`: the difference is the price of dynamic sampling.",
+        unit="tokens",
+    ),
+    Metric(
+        name="sampling/tokens_kept",
+        meaning="Reply tokens of the groups trained on in this step.",
+        healthy="Most of `sampling/tokens_generated`. Not all of them train where truncated replies are masked: see "
+        "`tokens/trained`.",
+        unit="tokens",
+    ),
+    Metric(
+        name="sampling/tokens_wasted",
+        meaning="Reply tokens of groups dropped in this step, for whatever reason.",
+        healthy="Below `sampling/tokens_kept`. Above: most of the time goes into groups without a signal; bring problems "
+        "of other difficulty.",
+        unit="tokens",
+    ),
+    Metric(
+        name="sampling/tokens_carried_in",
+        meaning="Reply tokens of the groups that the step before left to this one.",
+        healthy="0 without `max_staleness`.",
+        unit="tokens",
+    ),
+    Metric(
+        name="sampling/tokens_carried_out",
+        meaning="Reply tokens of the groups left to the next step.",
+        healthy="0 without `max_staleness`.",
         unit="tokens",
     ),
     Metric(
@@ -244,7 +318,7 @@ _ALL = (
     Metric(
         name="sampling/prompts_drawn",
         meaning="Position in the stream of prompts: prompts drawn since the run began. Cumulative.",
-        healthy="Grows by `sampling/groups_generated` a step.",
+        healthy="Grows by `sampling/groups_generated` a step, and by the prompts that were passed over.",
         unit="prompts",
     ),
     Metric(
@@ -252,6 +326,33 @@ _ALL = (
         meaning="Passes over the training problems so far: prompts drawn / number of problems.",
         healthy="Grows steadily. Above about 10 on a small set, watch held-out accuracy for memorising.",
         unit="passes",
+    ),
+    # prompts
+    Metric(
+        name="prompts/remembered",
+        meaning="Problems that the memory holds something of: drawn, and not yet faded.",
+        healthy="Rises over the first epoch, then levels off.",
+        unit="problems",
+    ),
+    Metric(
+        name="prompts/retired",
+        meaning="Remembered problems that are not drawn for now, because a mixed group is unlikely: solved or hopeless.",
+        healthy="Grows as the policy learns. Near `prompts/remembered`: little is left to learn from these problems; bring "
+        "others.",
+        unit="problems",
+    ),
+    Metric(
+        name="prompts/fresh",
+        meaning="Prompts of this step that the memory held nothing of.",
+        healthy="All of them at first, then fewer. 0 once every problem has been drawn.",
+        unit="prompts",
+    ),
+    Metric(
+        name="prompts/mean_mixed_chance",
+        meaning="What the memory promised: the mean chance of a mixed group over the prompts of this step.",
+        healthy="Near the share of groups that were neither all right nor all wrong. Far above it for long: the policy moves "
+        "faster than the memory fades; lower `prompt_memory.half_life`.",
+        unit="probability",
     ),
     # tokens
     Metric(
@@ -282,6 +383,14 @@ _ALL = (
         unit="learning rate",
     ),
     Metric(
+        name="optim/skipped",
+        meaning="Updates of the step that were skipped because the loss or a gradient was not finite. The replies are in the "
+        "run folder, under nonfinite.",
+        healthy="0. Any other number: read those replies, and lower the learning rate. After `batch.max_skipped_in_a_row` "
+        "on end the run stops.",
+        unit="updates",
+    ),
+    Metric(
         name="optim/updates",
         meaning="Optimizer updates since the run began. Cumulative.",
         healthy="Grows by the updates of a step. One a step is on-policy; more reuse what was generated and need "
@@ -297,14 +406,21 @@ _ALL = (
     ),
     Metric(
         name="time/generate",
-        meaning="Drawing replies, all rounds together, without `time/grade`.",
+        meaning="Drawing replies, until the last group of the step was graded, without `time/grade`. With `batch.overlap`, "
+        "only what training waited for.",
         healthy="Most of a step. Long with few tokens: too few replies in flight, or one very long reply.",
         unit="s",
     ),
     Metric(
         name="time/grade",
-        meaning="Scoring replies: the sum over groups, which may be scored at the same time.",
+        meaning="What grading added to a step: seconds in which replies were graded while none was generated.",
         healthy="Small against `time/generate`. A jump is a scorer that met an answer it cannot finish.",
+        unit="s",
+    ),
+    Metric(
+        name="time/grade_all",
+        meaning="Grading groups, summed over groups: they are graded beside each other and beside generation.",
+        healthy="Small against `time/generate` times the number of groups. Growing: the scorer gets slower.",
         unit="s",
     ),
     Metric(
@@ -321,8 +437,21 @@ _ALL = (
     ),
     Metric(
         name="time/save",
-        meaning="Writing a checkpoint.",
-        healthy="0 in steps without one.",
+        meaning="How long training stood still for the disk: writing the step's groups, copying the state for a checkpoint, "
+        "and waiting for the checkpoint before, should it still be written.",
+        healthy="Milliseconds in steps without a checkpoint. Seconds beside many updates: raise `checkpoint.every`.",
+        unit="s",
+    ),
+    Metric(
+        name="time/save_share",
+        meaning="`time/save` as a share of `time/step`.",
+        healthy="A few hundredths at most, also in steps with a checkpoint.",
+        unit="share",
+    ),
+    Metric(
+        name="time/save_background",
+        meaning="Writing, checking and renaming checkpoints beside training, of those that were completed in this step.",
+        healthy="Less than the time between two checkpoints; otherwise training waits for the disk.",
         unit="s",
     ),
     Metric(

@@ -69,6 +69,20 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class Snapshot(Protocol):
+    """A copy of a trainer's state, which training does not touch any more; the trainer's next snapshot may."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What it will take on the disk, about."""
+        ...
+
+    def write(self, folder: Path) -> None:
+        """Write the policy in Hugging Face format, and all that `Trainer.restore` needs, into `folder`."""
+        ...
+
+
+@runtime_checkable
 class Trainer(Protocol):
     """Owns the policy that is trained."""
 
@@ -89,12 +103,16 @@ class Trainer(Protocol):
         """The present policy, for an engine to load."""
         ...
 
+    def snapshot(self) -> Snapshot:
+        """Copy the present state, so that it can be written while training goes on."""
+        ...
+
     def save(self, folder: Path) -> None:
-        """Write the policy in Hugging Face format, and all that `restore` needs, into `folder`."""
+        """Write a snapshot of the present state into `folder`."""
         ...
 
     def restore(self, folder: Path) -> None:
-        """Take back the state that `save` wrote."""
+        """Take back the state that a snapshot wrote. Raises RequestError or RunError, and says what does not fit."""
         ...
 
     def close(self) -> None:

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dapo.config import RunConfig, remarks
-from dapo.errors import ConfigError
+from dapo.errors import RequestError
+from dapo.machine import keep_freed_memory
 from dapo.models.source import check_source
 from dapo.recorder import FolderRecorder
+from dapo.resume import Start, check_fork, fork, refuse_another_run, take_up
 from dapo.sampling_plan import evaluation_sampling, held_out_problems, order_seed, training_sampling
 from dapo.seeds import derive_seed
-from dapo.signals import stops_cleanly
+from dapo.signals import stops_cleanly, unless_stopped
+from dapo.storage.checkpoint import steps_saved
 from dapo.storage.run_folder import RunFolder
 from dapo.types import Problem
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from dapo.loop import Outcome, Run
     from dapo.models.render import Renderer
     from dapo.ports import Engine, Task, Trainer
-    from dapo.prompts import PromptStream
+    from dapo.prompts import Preference, PromptStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,46 +43,31 @@ class Result:
     seconds: float
 
 
-def check_request(config: RunConfig, folder: RunFolder, *, resume: bool) -> None:
+def check_request(config: RunConfig, folder: RunFolder, *, resume: bool, source: RunFolder | None = None) -> None:
     """Refuse, before anything is loaded or written, what can be seen to be impossible. Raises RequestError."""
+    if resume and source is not None:
+        raise RequestError(
+            "--resume and --fork were asked for together: --fork begins a new run, --resume goes on with one. Leave --fork "
+            "away to go on with a run that was forked."
+        )
     folder.check(resume=resume)
-    if resume and folder.newest_checkpoint() is not None:
+    if resume and steps_saved(folder.checkpoints):
         refuse_another_run(folder.config(), config.model_dump(mode="json"), folder.path)
+    if source is not None:
+        check_fork(source)
     config.task.check()
     check_source(config.model)
 
 
-_MAY_CHANGE = ("steps", "evaluation", "checkpoint", "report", "versions")
+def train_run(config: RunConfig, path: Path, *, resume: bool = False, fork_of: Path | None = None) -> Result:
+    """Train by a recipe into a run folder. Ctrl-C and SIGTERM end the run cleanly after saving.
 
-
-def refuse_another_run(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
-    """Refuse to resume with a recipe that would make a different run. Raises ConfigError with the difference."""
-    old, new = _flat(before), _flat(now)
-    names = sorted(name for name in old.keys() | new.keys() if name.split(".")[0] not in _MAY_CHANGE)
-    changed = [name for name in names if old.get(name) != new.get(name)]
-    if changed:
-        lines = "\n".join(f"  - {name}: {old.get(name)!r} there, {new.get(name)!r} now" for name in changed)
-        raise ConfigError(
-            f"--resume was asked for, and the recipe is not the one that {path} was begun with:\n{lines}\n"
-            f"That would be a different run. Use the same settings ({', '.join(_MAY_CHANGE[:-1])} may change), or another "
-            "run folder."
-        )
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
-
-
-def train_run(config: RunConfig, path: Path, *, resume: bool = False) -> Result:
-    """Train by a recipe into a run folder. Ctrl-C and SIGTERM end the run cleanly after saving."""
+    `resume` goes on with the run in the folder; `fork_of` begins a new one there from the newest checkpoint of another.
+    """
     folder = RunFolder(path)
-    check_request(config, folder, resume=resume)
+    source = RunFolder(fork_of) if fork_of is not None else None
+    keep_freed_memory()
+    check_request(config, folder, resume=resume, source=source)
     from dapo.models.load import check_positions, open_renderer
     from dapo.prompts import PromptStream, check_prompt_lengths
 
@@ -98,9 +86,25 @@ def train_run(config: RunConfig, path: Path, *, resume: bool = False) -> Result:
         seed=order_seed(config),
         max_prompt_tokens=limit if config.batch.overlong_prompts == "drop" else None,
         epochs=config.batch.epochs,
+        preference=_preference(config),
     )
+
+    def begin(trainer: Trainer) -> Start:
+        if source is not None:
+            return fork(config, folder, source, trainer, stream)
+        return take_up(config, folder, trainer, stream) if resume else Start()
+
     with folder.lock():
-        return asyncio.run(_train(config, folder, task, renderer, stream, held_out, resume=resume))
+        return asyncio.run(_train(config, folder, task, renderer, stream, held_out, begin))
+
+
+def _preference(config: RunConfig) -> Preference | None:
+    from dapo.prompts import Preference
+
+    if not config.prompt_memory.enabled:
+        return None
+    batch = config.batch
+    return Preference(config=config.prompt_memory, group_size=batch.group_size, groups_per_step=batch.groups_per_step)
 
 
 async def _train(
@@ -110,75 +114,55 @@ async def _train(
     renderer: Renderer,
     stream: PromptStream,
     held_out: Sequence[Problem],
-    *,
-    resume: bool,
+    begin: Callable[[Trainer], Start],
 ) -> Result:
-    from dapo.loop import Ending, train, unless_stopped
-    from dapo.reporting.html import write_report
+    from dapo.loop import Ending, train
 
     started = time.perf_counter()
     algorithm = config.algorithm.build(config.batch.max_tokens)
     trainer = config.trainer.build(config.model, algorithm, config.batch.temperature)
     engine = config.engine.build(config.model, renderer)
     # From here on something is written: all that can refuse the request has had its turn.
-    first_step = _restore(folder, trainer, stream) if resume else 1
-    folder.start(config.model_dump(mode="json"))  # on resume too: the recipe that is followed from here on
-    recorder = FolderRecorder(config, folder, trainer, renderer, stream)
-    for remark in [*remarks(config), *(_resumed(folder, first_step, config.steps) if resume else [])]:
+    start = begin(trainer)
+    # On resume too: the recipe that is followed from here on.
+    folder.start(config.model_dump(mode="json"), forked_from=start.forked_from)
+    recorder = FolderRecorder(config, folder, trainer, renderer, done=start.first_step - 1)
+    for warning in start.warnings:
+        recorder.warn(warning)
+    for remark in [*remarks(config), *start.notes]:
         recorder.note(remark)
     try:
-        run = _assemble(config, algorithm, task, renderer, stream, engine, trainer, recorder, held_out, first_step)
+        run = _assemble(config, algorithm, task, renderer, stream, engine, trainer, recorder, held_out, start)
         with stops_cleanly(run.stop, recorder.note):
             outcome = await train(run)
-            if outcome.steps >= first_step:
-                recorder.save(outcome.steps)
-            is_measured = any(line["step"] == outcome.steps for line in recorder.evaluations)
-            if outcome.ending is not Ending.STOPPED and outcome.steps > 0 and not is_measured:
+            if outcome.ending is not Ending.STOPPED and outcome.steps > 0:
                 await unless_stopped(run.evaluate(outcome.steps), run.stop)
+            recorder.finish()
     finally:
         await engine.close()
         trainer.close()
         recorder.close()
-        if folder.path.exists():
-            write_report(folder.path, replies=config.report.replies_in_report)
+        _report(folder, config, recorder)
     lines = recorder.evaluations
     return Result(
         outcome=outcome,
         folder=folder.path,
         policy=folder.newest_checkpoint(),
         report=folder.report,
-        before=lines[0] if lines and lines[0]["step"] == 0 else None,
-        after=lines[-1] if lines and lines[-1]["step"] > 0 else None,
+        before=lines[0] if lines and lines[0]["step"] == start.origin else None,
+        after=lines[-1] if lines and lines[-1]["step"] > start.origin else None,
         seconds=time.perf_counter() - started,
     )
 
 
-def _resumed(folder: RunFolder, first_step: int, steps: int) -> list[str]:
-    """What a person should know about where a resumed run goes on."""
-    if folder.newest_checkpoint() is None:
-        return [
-            "There is no checkpoint to go on from: the run begins anew. checkpoint.every says how often one is made."
-        ]
-    if first_step > steps:
-        return [
-            f"The run has made {first_step - 1} steps already, and the recipe asks for {steps}: nothing is left to train."
-        ]
-    return [f"Going on after step {first_step - 1}."]
+def _report(folder: RunFolder, config: RunConfig, recorder: FolderRecorder) -> None:
+    """Write the report. A disk that does not take it is no reason to hide how the run ended."""
+    from dapo.reporting.html import write_report
 
-
-def _restore(folder: RunFolder, trainer: Trainer, stream: PromptStream) -> int:
-    """Take back the newest checkpoint, if there is one; return the number of the next step."""
-    from dapo.storage.checkpoint import read_progress
-
-    checkpoint = folder.newest_checkpoint()
-    if checkpoint is None:
-        folder.forget_after(-1)
-        return 1
-    progress = read_progress(checkpoint)
-    trainer.restore(checkpoint)
-    stream.position = progress.stream_position
-    folder.forget_after(progress.step)
-    return progress.step + 1
+    try:
+        write_report(folder.path, replies=config.report.replies_in_report)
+    except OSError as error:
+        recorder.note(f"The report could not be written: {error}. `dapo report {folder.path}` makes it again.")
 
 
 def _assemble(
@@ -191,7 +175,7 @@ def _assemble(
     trainer: Trainer,
     recorder: FolderRecorder,
     held_out: Sequence[Problem],
-    first_step: int,
+    start: Start,
 ) -> Run:
     from dapo.collect import CollectPlan
     from dapo.loop import Run
@@ -216,14 +200,22 @@ def _assemble(
             seed=config.seed,
             max_rounds=dynamic.max_rounds if dynamic.enabled else 1,
             oversample=dynamic.oversample if dynamic.enabled else 1.0,
+            max_groups=dynamic.max_groups if dynamic.enabled else None,
+            max_tokens=dynamic.max_tokens if dynamic.enabled else None,
+            max_staleness=dynamic.max_staleness,
+            when_short=dynamic.when_short if dynamic.enabled else "train_partial",
+            scoring_seconds=batch.scoring_seconds,
         ),
-        first_step=first_step,
+        first_step=start.first_step,
+        resumed=start.state,
         last_step=config.steps,
         updates_per_step=batch.updates_per_step,
         reuses_rollouts=reuses,
         engine_is_old=engine_is_old,
+        overlaps=batch.overlap,
+        max_skipped_in_a_row=batch.max_skipped_in_a_row,
         saves_at=lambda step: step % config.checkpoint.every == 0,
-        evaluates_at=lambda step: bool(settings.every) and step % (settings.every or 1) == 0,
+        evaluates_at=lambda step: step == start.origin or (bool(settings.every) and step % (settings.every or 1) == 0),
         peak_memory_gb=peak_memory_gb,
     )
 
@@ -236,13 +228,13 @@ def _measurer(
     recorder: FolderRecorder,
     held_out: Sequence[Problem],
 ) -> Callable[[int], Awaitable[None]]:
-    """What measures held-out accuracy after a step; nothing where there are no problems for it."""
+    """What measures held-out accuracy after a step, once; nothing where there are no problems for it."""
     from dapo.evaluation import evaluate
 
     settings = config.evaluation
 
     async def measure(step: int) -> None:
-        if not held_out:
+        if not held_out or any(line["step"] == step for line in recorder.evaluations):
             return
         recorder.stage("evaluate")
         result = await evaluate(
@@ -262,12 +254,13 @@ def _measurer(
 def _old_logprobs(config: RunConfig, engine_precision: str, trainer_precision: str) -> tuple[bool, bool]:
     """Return whether the engine's log-probabilities are the old ones, and whether the trainer must compute its own.
 
-    With one update a rollout neither is needed: the old policy is the one at hand.
+    With one update a rollout, and none that is used later, neither is needed: the old policy is the one at hand.
     """
     choice = config.trainer.old_logprobs
     if choice == "auto":
         alike = engine_precision == trainer_precision == "float32"
         choice = "engine" if alike else "trainer"
     if choice == "engine":
-        return config.batch.updates_per_step > 1 or config.trainer.old_logprobs == "engine", False
+        is_reused = config.batch.updates_per_step > 1 or config.algorithm.dynamic_sampling.max_staleness > 0
+        return is_reused or config.trainer.old_logprobs == "engine", False
     return False, config.batch.updates_per_step > 1

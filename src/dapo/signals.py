@@ -6,9 +6,12 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -67,3 +70,20 @@ def _handling(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[N
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+async def unless_stopped(work: Coroutine[Any, Any, T] | Awaitable[T], stop: asyncio.Event) -> T | None:
+    """Await `work`, or give it up and return None once `stop` is set."""
+    task = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return None
+    finally:
+        stopping.cancel()
+        if not task.done():
+            task.cancel()

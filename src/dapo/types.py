@@ -37,9 +37,19 @@ class Reason(StrEnum):
     ALL_RIGHT = "all_right"
     ALL_WRONG = "all_wrong"
     SURPLUS = "surplus"
+    """It could have been trained on, and the step was full."""
     CARRIED = "carried"
+    """Surplus of an earlier step, trained on in this one."""
     STALE = "stale"
+    """Surplus of an earlier step, by now too old to train on."""
+    TOP_UP = "top_up"
+    """All right or all wrong, and trained on with advantage 0 to fill a step that was short."""
     ERROR = "error"
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether a group with this reason is trained on."""
+        return self in (Reason.KEPT, Reason.CARRIED, Reason.TOP_UP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,16 +247,41 @@ def merge_stats(*many: Stats) -> dict[str, Stat]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptShare:
+    """How many of the groups that were judged in the steps before could be trained on; a step back counts half."""
+
+    kept: float = 0.0
+    judged: float = 0.0
+
+    def after(self, kept: int, judged: int) -> KeptShare:
+        """The same after one more step."""
+        return KeptShare(kept=self.kept / 2 + kept, judged=self.judged / 2 + judged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """What one step's sampling leaves to the next: groups to train on there, the oldest first, and the share kept."""
+
+    groups: tuple[JudgedGroup, ...] = ()
+    share: KeptShare = KeptShare()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What a step's sampling brought: every generated group with its reason, and what was counted."""
+    """What a step's sampling brought: every group whose fate is settled, with its reason, and what was counted.
+
+    Groups from earlier steps come first, then those of this step in prompt order. What goes on to the next step is in
+    `left` and not in `groups`.
+    """
 
     groups: tuple[JudgedGroup, ...]
     stats: Stats
+    left: Inherited = Inherited()
 
     @property
     def kept(self) -> tuple[ScoredGroup, ...]:
-        """The groups to train on, in prompt order."""
-        return tuple(judged.group for judged in self.groups if judged.reason is Reason.KEPT)
+        """The groups to train on: those carried over first, then in prompt order."""
+        return tuple(judged.group for judged in self.groups if judged.reason.is_trained)
 
 
 Columns = Mapping[str, "Tensor"]

@@ -33,7 +33,7 @@ from dapo.algorithms.relatives import (
 from dapo.algorithms.value import ADVANTAGES, CHOSEN, OLD_LOGPROBS, REFERENCE_LOGPROBS, RETURNS, VALUES
 from dapo.batching import minibatches, select_rows
 from dapo.models.load import load_model
-from dapo.trainers import core
+from dapo.trainers import pick
 from dapo.trainers.config import LocalConfig
 from dapo.trainers.core import LocalTrainer, OptimizerSettings
 from dapo.types import Batch, Columns, LabelledBatch, Minibatch
@@ -447,11 +447,12 @@ def whole_gradient(folder: Path, name: str, loss_mean: str | None) -> Mapping[st
 @every_algorithm
 def test_packed_and_padded_rows_give_one_gradient(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     minibatch = minibatch_of(folder, config_of(name))
-    monkeypatch.setattr(core, "why_not_packed", lambda model: "the test asks for padding")
+    monkeypatch.setattr(pick, "why_not", lambda model, make: "the test asks for padding")
     with pytest.warns(RuntimeWarning, match="the test asks for padding"):
         padded = exact_trainer(folder, config_of(name), micro_batch_tokens=100)
 
-    check_same(padded.gradient(minibatch), whole_gradient(folder, name, None))
+    # Padded rows go through the model's own norms, which are float32 also where its weights are float64.
+    check_same(padded.gradient(minibatch), whole_gradient(folder, name, None), 3e-6)
 
 
 @every_algorithm

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
+from tests.e2e.dying import SETTINGS, ForkServer
 from tests.e2e.workshop import Ended, RunFiles, Workshop, furnish
 
 
@@ -37,3 +39,18 @@ def six(shop: Workshop) -> RunFiles:
     """The first six steps of the recipe at once, without evaluations."""
     shop.train("six", "steps=6", "evaluation.enabled=false")
     return shop.run("six")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """A process that runs trainings as its children, in a folder of its own."""
+    server = ForkServer(furnish(tmp_path_factory.mktemp("dying")))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def straight(server: ForkServer) -> RunFiles:
+    """A run of `dying.SETTINGS` that nothing happened to."""
+    server.train("straight", SETTINGS, code=0)
+    return server.shop.run("straight")

@@ -30,7 +30,7 @@ REPLY_KEYS = [
 ]
 REASONS = {"kept", "all_right", "all_wrong", "surplus", "carried", "stale", "error"}
 OF_OTHER_CHOICES = {"policy/kl", "policy/clip_dual", "policy/chosen", "reward/disagreement"} | {
-    name for name in METRICS if name.startswith("value/")
+    name for name in METRICS if name.startswith(("value/", "prompts/"))
 }
 
 

@@ -55,8 +55,10 @@ samples = 4
 top_p = 1.0
 """
 
+# Asynchronous, so that it answers without a thread of its own: which replies are generated side by side, and so the last
+# bit of a log-probability, does not hang on how threads are scheduled.
 REWARDS = """
-def starts_with_a_digit(problem, reply):
+async def starts_with_a_digit(problem, reply):
     return reply[:1].isdigit()
 
 
@@ -118,7 +120,7 @@ class Workshop:
             assert time.monotonic() < deadline, "no two steps within a minute"
             time.sleep(0.02)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=30)  # what a machine that is taken away leaves
         return Ended(code=process.returncode, out=out, err=err)
 
     def run(self, name: str) -> RunFiles:
@@ -161,7 +163,8 @@ class RunFiles:
 
     @property
     def checkpoints(self) -> list[str]:
-        return sorted(path.name for path in (self.folder / "checkpoints").iterdir())
+        """Their names, without the link to the best."""
+        return sorted(path.name for path in (self.folder / "checkpoints").iterdir() if path.name != "best")
 
     def rollouts(self, step: int) -> list[dict[str, Any]]:
         with gzip.open(self.folder / "rollouts" / f"step-{step:06d}.jsonl.gz", "rt", encoding="utf-8") as file:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dapo.algorithms.config import DAPOConfig
 from dapo.algorithms.value import Algorithm
 from dapo.batching import pack
-from dapo.collect import CollectPlan, collect, collected_stats, no_signal, round_size
+from dapo.collect import CollectPlan, collect, no_signal, prompts_under_way
+from dapo.collect.ledger import Ledger
 from dapo.engines.fake import FakeEngine
 from dapo.errors import EngineError, RewardError
 from dapo.prompts import PromptStream
@@ -20,6 +21,7 @@ from dapo.types import (
     Collected,
     Finish,
     JudgedGroup,
+    KeptShare,
     Problem,
     Prompt,
     Reason,
@@ -180,8 +182,8 @@ def test_a_refill_goes_on_with_the_next_epoch() -> None:
 def test_rounds_are_capped() -> None:
     found = run(engine_of(lambda name: WRONG), plan_of(2, max_rounds=3), stream := stream_of(100))
     assert (count(found, "rounds"), found.kept) == (3, ())
-    assert len(found.groups) == count(found, "groups_all_wrong") == stream.position == 2 + 4 + 8
-    assert count(found, "prompts_drawn") == 14
+    assert len(found.groups) == count(found, "groups_all_wrong") == stream.position == 3 * 2
+    assert count(found, "prompts_drawn") == 6
 
 
 def test_without_dynamic_sampling_every_group_is_kept_in_one_round() -> None:
@@ -205,8 +207,9 @@ def test_every_prompt_that_was_drawn_is_accounted_for_once_with_its_reason(
 ) -> None:
     named = {f"p{number}": outcome for number, outcome in enumerate(outcomes)}
     stream = stream_of(len(outcomes), epochs)
+    plan = plan_of(groups, max_rounds=max_rounds, oversample=oversample)
     try:
-        found = run(Unreliable(named), plan_of(groups, max_rounds=max_rounds, oversample=oversample), stream)
+        found = run(Unreliable(named), plan, stream)
     except EngineError:
         assume(False)
         raise
@@ -221,34 +224,46 @@ def test_every_prompt_that_was_drawn_is_accounted_for_once_with_its_reason(
     for reason in ("kept", "all_right", "all_wrong", "surplus", "error"):
         assert count(found, f"groups_{reason}") == by_reason[reason]
     assert count(found, "groups_generated") == sum(by_reason.values())
-    is_full, is_capped = len(found.kept) == groups, count(found, "rounds") == max_rounds
-    assert is_full or is_capped or stream.is_exhausted
+    is_full = len(found.kept) == groups
+    is_capped = len(found.groups) == max_rounds * plan.round
+    names = [judged.reason for judged in found.groups]
+    is_down = Reason.ERROR in names and names[-plan.round :] == [Reason.ERROR] * plan.round
+    assert is_full or is_capped or is_down or stream.is_exhausted
 
 
 # How many prompts a round draws
 
 
 @pytest.mark.parametrize(
-    ("groups", "oversample", "generated", "kept", "expected"),
+    ("oversample", "judged", "kept", "expected"),
     [
-        (8, 1.0, 0, 0, 8),
-        (8, 1.5, 0, 0, 12),
-        (8, 3.0, 0, 0, 24),
-        (8, 1.0, 8, 4, 8),  # half of them were kept, so the 4 missing ones cost 8
-        (8, 1.0, 16, 7, 3),  # ceil(16 / 7)
-        (8, 3.0, 24, 7, 4),  # ceil(24 / 7) is more than 3
-        (8, 3.0, 8, 7, 3),
-        (8, 1.0, 64, 1, 32),  # at most four times the groups of a step
-        (8, 1.0, 8, 0, 32),
-        (8, 6.0, 100, 1, 48),
-        (8, 1.0, 8, 8, 0),
-        (8, 1.0, 20, 9, 0),
+        (1.0, 0, 0, 8),
+        (1.5, 0, 0, 12),
+        (3.0, 0, 0, 24),
+        (1.0, 8, 4, 6),  # 4 are missing, and 8 of 12 are expected to be kept, the guess of 4 in 4 included
+        (1.0, 12, 4, 8),  # half of 16
+        (1.0, 16, 7, 2),  # 20 / 11
+        (3.0, 24, 7, 4),  # 28 / (7 + 4/3) is more than 3
+        (3.0, 8, 7, 3),
+        (1.0, 64, 1, 32),  # at most four times the groups of a step
+        (1.0, 8, 0, 24),
+        (6.0, 100, 1, 48),
+        (1.0, 8, 8, 0),
+        (1.0, 20, 9, 0),
     ],
 )
-def test_a_round_draws_what_is_missing_at_the_price_that_was_seen(
-    groups: int, oversample: float, generated: int, kept: int, expected: int
+def test_what_is_missing_is_under_way_at_the_price_that_was_seen(
+    oversample: float, judged: int, kept: int, expected: int
 ) -> None:
-    assert round_size(plan_of(groups, oversample=oversample), generated=generated, kept=kept) == expected
+    plan = plan_of(8, oversample=oversample)
+    assert prompts_under_way(plan, KeptShare(), missing=8 - kept, judged=judged, kept=kept) == expected
+
+
+def test_the_steps_before_say_what_a_kept_group_costs() -> None:
+    """A quarter of 28 was kept: with the guess of 4 in 4 that is 11 of 32, and 8 groups cost 24."""
+    before = KeptShare(kept=7, judged=28)
+    assert prompts_under_way(plan_of(8), before, missing=8, judged=0, kept=0) == 24
+    assert before.after(8, 20) == KeptShare(kept=11.5, judged=34.0)
 
 
 # Failures
@@ -330,18 +345,24 @@ def judged(reason: Reason, *rewards: float, error: str | None = None) -> JudgedG
 
 
 def test_accuracy_is_measured_before_and_after_the_filter_under_two_names() -> None:
-    stats = collected_stats(
-        [judged(Reason.KEPT, 1, -1, -1, -1), judged(Reason.ALL_RIGHT, 1, 1, 1, 1), judged(Reason.SURPLUS, 1, 1, 1, -1)]
-    )
+    stats = Ledger(
+        new=(judged(Reason.KEPT, 1, -1, -1, -1), judged(Reason.ALL_RIGHT, 1, 1, 1, 1)),
+        new_left=(judged(Reason.KEPT, 1, 1, 1, -1),),
+        old=(judged(Reason.CARRIED, 1, 1, -1, -1),),
+    ).stats()
     assert stats["reward/accuracy_all"].value == pytest.approx(8 / 12)
-    assert stats["reward/accuracy_kept"].value == pytest.approx(1 / 4)
+    assert stats["reward/accuracy_kept"].value == pytest.approx(3 / 8)
     assert stats["reward/mean"].value == pytest.approx(4 / 12)
+    assert stats["reward/mean_kept"].value == pytest.approx(-2 / 8)
+    assert stats["length/mean_kept"].value == 2
     assert stats["reward/std"].value == pytest.approx((1 - (1 / 3) ** 2) ** 0.5)
 
 
 def test_scorer_faults_are_counted_and_a_step_of_nothing_is_measured_without_nan() -> None:
-    assert collected_stats([judged(Reason.ALL_WRONG, -1, -1, error="timed out")])["reward/errors"].value == 2
-    assert all(stat.value == 0 for stat in collected_stats([]).values())
+    assert Ledger(new=(judged(Reason.ALL_WRONG, -1, -1, error="timed out"),)).stats()["reward/errors"].value == 2
+    nothing = Ledger().stats()
+    assert all(stat.value == 0 for stat in nothing.values())
+    assert not any(name.startswith(("reward/", "length/")) for name in nothing)
 
 
 # Seeds

@@ -72,6 +72,9 @@ def test_the_defaults_are_the_paper_s() -> None:
         "overlong_prompts": "refuse",
         "temperature": 1.0,
         "epochs": None,
+        "overlap": False,
+        "scoring_seconds": 300.0,
+        "max_skipped_in_a_row": 3,
     }
     assert (config.evaluation.temperature, config.evaluation.top_p) == (1.0, 0.7)
     trainer = config.trainer
@@ -299,3 +302,21 @@ def test_the_problems_that_are_measured_are_the_first_ones_and_there_must_be_som
     assert held_out_problems(load_config(recipe, ["evaluation.problems=2"]), task) == problems(5)[:2]
     with pytest.raises(RequestError, match=r"no held-out problems.*evaluation\.enabled = false"):
         held_out_problems(load_config(recipe), FakeTask())
+
+
+def test_groups_that_would_be_too_old_when_they_are_used_are_refused() -> None:
+    def made(batch: dict[str, Any], dynamic: dict[str, Any]) -> RunConfig:
+        algorithm = {"type": "dapo", "dynamic_sampling": dynamic}
+        content = {"steps": 1, "model": {"path": "m"}, "task": {"type": "arithmetic"}}
+        return parse_config(content | {"batch": batch, "algorithm": algorithm}, what="it")
+
+    four = {"updates_per_step": 4}
+    with pytest.raises(ConfigError, match=r"max_staleness = 3 does not allow groups that old. Use max_staleness >= 4"):
+        made({**four, "overlap": True}, {"max_staleness": 3})
+    with pytest.raises(ConfigError, match=r"max_staleness = 3 is less than batch.updates_per_step = 4"):
+        made(four, {"max_staleness": 3})
+    assert made({**four, "overlap": True}, {"max_staleness": 4}).batch.overlap
+    assert made(four, {"max_staleness": 0}).algorithm.dynamic_sampling.max_staleness == 0
+    with pytest.raises(ConfigError, match=r"max_groups = 5 is less than batch.groups_per_step = 6"):
+        made({"updates_per_step": 1, "groups_per_step": 6}, {"max_groups": 5})
+    assert made({"updates_per_step": 1, "groups_per_step": 6}, {"max_groups": 6}).algorithm.dynamic_sampling.max_groups

@@ -22,6 +22,7 @@ from dapo.inference import (
     regrade,
     run_evaluation,
 )
+from dapo.storage.manifest import write_manifest
 from dapo.types import Prompt, Sampling
 from dapo.verifiers import VerifierConfig
 from tests.fakes import render
@@ -268,6 +269,7 @@ def test_a_checkpoint_s_evaluation_is_named_by_run_and_step(opener: Opener) -> N
     checkpoint.mkdir(parents=True)
     for name in ("config.json", "progress.json"):
         (checkpoint / name).write_text("{}")
+    write_manifest(checkpoint, 20)
     found = plan(model="runs/mine")
     assert found.settings["model"]["path"] == str(checkpoint)
     assert found.folder.path.name.startswith("mine-step-000020-rows-")

@@ -9,15 +9,19 @@ from dapo.metrics import EVALUATION_FIELDS, METRICS, PREFIXES, markdown
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 NAMES = """
-reward/mean reward/std reward/accuracy_all reward/accuracy_kept reward/disagreement reward/errors
-length/mean length/max length/truncated
+reward/mean reward/std reward/accuracy_all reward/accuracy_kept reward/mean_kept reward/disagreement reward/errors
+length/mean length/mean_kept length/max length/truncated
 policy/entropy policy/prob_mean policy/ratio_mean policy/ratio_max policy/clip_low policy/clip_high policy/clip_dual
 policy/kl policy/chosen advantage/mean_abs
-sampling/groups_generated sampling/groups_kept sampling/groups_all_right sampling/groups_all_wrong
-sampling/groups_surplus sampling/groups_error sampling/rounds sampling/tokens_generated sampling/prompts_dropped
-sampling/prompts_drawn sampling/epoch tokens/trained
-optim/loss optim/grad_norm optim/lr optim/updates
-time/step time/generate time/grade time/train time/sync time/save memory/peak_gb
+sampling/groups_generated sampling/groups_carried_in sampling/groups_kept sampling/groups_top_up sampling/groups_all_right
+sampling/groups_all_wrong sampling/groups_surplus sampling/groups_carried_out sampling/groups_stale sampling/groups_error
+sampling/rounds sampling/replies_generated sampling/tokens_generated sampling/tokens_kept sampling/tokens_wasted
+sampling/tokens_carried_in sampling/tokens_carried_out sampling/prompts_dropped sampling/prompts_drawn sampling/epoch
+prompts/remembered prompts/retired prompts/fresh prompts/mean_mixed_chance
+tokens/trained
+optim/loss optim/grad_norm optim/lr optim/skipped optim/updates
+time/step time/generate time/grade time/grade_all time/train time/sync time/save time/save_share time/save_background
+memory/peak_gb
 mismatch/kl mismatch/max_ratio value/loss value/clip value/explained_variance value/grad_norm
 """
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dapo.errors import DataError
-from dapo.prompts import PromptStream, check_prompt_lengths
+from dapo.prompt_memory import PromptMemoryConfig
+from dapo.prompts import Preference, PromptStream, check_prompt_lengths
 from dapo.types import Problem, Prompt
 from tests.fakes import problem, problems, render
 
@@ -55,6 +58,46 @@ def test_setting_the_position_back_draws_the_same_again() -> None:
     first = ids(stream.take(4))
     stream.position = 4
     assert ids(stream.take(4)) == first
+
+
+def test_a_state_goes_on_exactly_and_knows_its_data() -> None:
+    stream = PromptStream(of_lengths(31, 32, 33, 34), render, seed=0, max_prompt_tokens=LIMIT)
+    stream.take(3)
+    state = json.loads(json.dumps(stream.state()))
+    resumed = PromptStream(of_lengths(31, 32, 33, 34), render, seed=0, max_prompt_tokens=LIMIT)
+    resumed.restore(state)
+    assert (resumed.position, resumed.num_dropped) == (stream.position, stream.num_dropped)
+    assert ids(resumed.take(9)) == ids(stream.take(9)) and resumed.state() == stream.state()
+
+
+@pytest.mark.parametrize(("others", "count"), [(problems(9), 9), ([problem(f"q{n}") for n in range(8)], 8)])
+def test_the_state_of_other_data_is_refused(others: list[Problem], count: int) -> None:
+    state = PromptStream(problems(8), render, seed=0).state()
+    with pytest.raises(DataError, match=rf"8 of them there, {count} here, with other ids. Go on with the data"):
+        PromptStream(others, render, seed=0).restore(state)
+
+
+def test_without_a_preference_outcomes_change_nothing_and_there_is_nothing_to_tell() -> None:
+    stream = PromptStream(problems(5), render, seed=0)
+    untouched = PromptStream(problems(5), render, seed=0)
+    for prompt in stream.take(3):
+        stream.observe(prompt.problem.id, correct=8, size=8)
+    untouched.take(3)
+    assert ids(stream.take(9)) == ids(untouched.take(9))
+    assert stream.stats() == {} and "memory" not in stream.state()
+
+
+def test_a_memory_may_be_begun_and_given_up_in_the_middle_of_a_run() -> None:
+    config = PromptMemoryConfig(enabled=True)
+    preference = Preference(config=config, group_size=8, groups_per_step=2)
+    plain = PromptStream(problems(40), render, seed=0)
+    plain.take(10)
+    begun = PromptStream(problems(40), render, seed=0, preference=preference)
+    begun.restore(plain.state())
+    assert ids(begun.take(6)) == ids(plain.take(6))
+    given_up = PromptStream(problems(40), render, seed=0)
+    given_up.restore(begun.state())
+    assert ids(given_up.take(24)) == ids(plain.take(24))
 
 
 def test_the_last_epoch_ends_with_what_is_left_and_then_nothing() -> None:

@@ -49,7 +49,7 @@ def test_the_groups_to_train_on_are_the_kept_ones_in_order() -> None:
 
 def test_words_on_disk_are_fixed() -> None:
     assert [str(finish) for finish in Finish] == ["stop", "length", "error"]
-    names = ["kept", "all_right", "all_wrong", "surplus", "carried", "stale", "error"]
+    names = ["kept", "all_right", "all_wrong", "surplus", "carried", "stale", "top_up", "error"]
     assert [str(reason) for reason in Reason] == names
 
 

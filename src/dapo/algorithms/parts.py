@@ -28,9 +28,20 @@ class DynamicSampling(Frozen):
     enabled: bool = True
     """Off: every generated group is trained on."""
     max_rounds: int = Field(10, ge=1)
-    """Generation rounds in a step before it is closed with what it has (the authors' script: 10)."""
+    """A step draws at most so many rounds of prompts, of `groups_per_step` x `oversample` each (the authors' script: 10)."""
     oversample: float = Field(1.0, ge=1.0, le=16.0)
-    """Prompts drawn in a round, as a multiple of the groups that are still wanted (the authors' script: 3)."""
+    """Prompts under way at first, and at least, for each group that is still wanted (the authors' script: 3)."""
+    max_groups: int | None = Field(None, ge=1)
+    """Also draw at most so many prompts in a step."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Also draw no more prompts in a step once its judged groups hold so many reply tokens."""
+    when_short: Literal["train_partial", "error", "carry_over", "top_up"] = "train_partial"
+    """What becomes of a step that these limits end before it has its groups. `train_partial`: it trains on what it has.
+    `error`: the run ends. `carry_over`: it trains nothing, and the next step goes on from its groups. `top_up`: groups
+    that are all right or all wrong fill it, with advantage 0. At the end of the data it always trains on what it has."""
+    max_staleness: int = Field(0, ge=0)
+    """Groups beyond those a step trains on go to the next, unless they are more than so many optimizer updates behind the
+    policy by then. 0: they are dropped."""
 
 
 class SoftOverlong(Frozen):

@@ -21,6 +21,10 @@ def train(
         Path | None, typer.Option("--run", help="The run folder. Default: runs/ and the recipe's name.", metavar="DIR")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the run folder.")] = False,
+    fork: Annotated[
+        Path | None,
+        typer.Option("--fork", help="Begin a new run from the newest checkpoint of the run in DIR.", metavar="DIR"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model by a recipe, and measure it on held-out problems before and after."""
@@ -29,7 +33,7 @@ def train(
     with ends_at_once():
         from dapo.run import Result, train_run
 
-        result: Result = train_run(config, folder, resume=resume)
+        result: Result = train_run(config, folder, resume=resume, fork_of=fork)
     if as_json:
         print_json(_as_json(result))
         return

@@ -14,7 +14,7 @@ from dapo.errors import RequestError
 from dapo.models.source import check_source
 from dapo.sampling_plan import evaluation_sampling, held_out_problems
 from dapo.seeds import derive_seed
-from dapo.storage.run_folder import find_policy
+from dapo.storage.run_folder import BESIDE, find_policy
 
 
 def config_for_evaluation(
@@ -25,7 +25,8 @@ def config_for_evaluation(
         config = load(recipe, overrides)
     elif model is not None and (Path(model) / "config.json").is_file() and (Path(model) / "checkpoints").is_dir():
         content = _read_config(Path(model) / "config.json")
-        content.pop("versions", None)
+        for name in BESIDE:
+            content.pop(name, None)
         if overrides:
             from dapo.config import apply_overrides
 

@@ -10,15 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK_LOGITS = 1 << 24
-"""Logits that exist at a time: 64 MB in float32."""
+CHUNK_LOGITS = 1 << 25
+"""Logits that exist at a time: 64 MB in bfloat16. Large enough for a matrix product at full speed."""
+
+SLICE_LOGITS = 1 << 19
+"""Logits that are worked on at a time in float32: 2 MB, so that the passes over them stay within the processor's cache."""
 
 
 def head_logprobs(hidden_MD: Tensor, weight_VD: Tensor, tokens_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return (logprobs_M, entropy_M), float32 nats at `temperature`, for logits = hidden @ weight^T.
 
     Differentiable in `hidden_MD` and `weight_VD` through the log-probabilities; the entropy carries no gradient. Memory is
-    bounded by a chunk of tokens: backward makes each chunk's logits again.
+    bounded by a chunk of tokens: backward makes each chunk's logits again, for tokens whose gradient is not 0.
     """
     logprobs_M, entropy_M = _HeadLogprobs.apply(hidden_MD, weight_VD, tokens_M, temperature)  # type: ignore[no-untyped-call]
     return logprobs_M, entropy_M
@@ -29,50 +32,63 @@ class _HeadLogprobs(torch.autograd.Function):
     def forward(
         context: Any, hidden_MD: Tensor, weight_VD: Tensor, tokens_M: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        logprobs, entropies, normalisers = [], [], []
-        for chunk in _chunks(hidden_MD, weight_VD):
-            scaled = _scaled_logits(hidden_MD[chunk], weight_VD, temperature)
-            normaliser = scaled.logsumexp(dim=1)
-            chosen = scaled.gather(1, tokens_M[chunk].unsqueeze(1)).squeeze(1)
-            weights = (scaled - normaliser.unsqueeze(1)).exp_()
-            entropies.append(normaliser - torch.linalg.vecdot(weights, scaled))
-            logprobs.append(chosen - normaliser)
-            normalisers.append(normaliser)
-        context.save_for_backward(hidden_MD, weight_VD, tokens_M, torch.cat(normalisers))
+        wide = torch.promote_types(hidden_MD.dtype, torch.float32)
+        normaliser_M, entropy_M, chosen_M = (hidden_MD.new_empty(hidden_MD.shape[0], dtype=wide) for _ in range(3))
+        for chunk in _slices(hidden_MD.shape[0], weight_VD.shape[0], CHUNK_LOGITS):
+            logits = torch.matmul(hidden_MD[chunk], weight_VD.t())
+            for rows in _slices(logits.shape[0], logits.shape[1], SLICE_LOGITS):
+                place = slice(chunk.start + rows.start, chunk.start + rows.stop)
+                scaled = _scaled(logits[rows], temperature)
+                highest = scaled.amax(dim=1, keepdim=True)
+                weights = (scaled - highest).exp_()
+                total = weights.sum(dim=1)
+                normaliser = total.log().add_(highest.squeeze(1))
+                normaliser_M[place] = normaliser
+                chosen_M[place] = scaled.gather(1, tokens_M[place].unsqueeze(1)).squeeze(1)
+                entropy_M[place] = normaliser - weights.mul_(scaled).sum(dim=1).div_(total)
+        context.save_for_backward(hidden_MD, weight_VD, tokens_M, normaliser_M)
         context.temperature = temperature
-        entropy_M = torch.cat(entropies)
         context.mark_non_differentiable(entropy_M)
-        return torch.cat(logprobs), entropy_M
+        return chosen_M - normaliser_M, entropy_M
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_MD, weight_VD, tokens_M, normaliser_M = context.saved_tensors
-        scale_M = gradients[0] / context.temperature
-        hidden_gradient = torch.empty_like(hidden_MD) if context.needs_input_grad[0] else None
+        all_MD, weight_VD, all_tokens_M, all_normaliser_M = context.saved_tensors
+        live = gradients[0].nonzero().squeeze(1)
+        hidden_MD, tokens_M, normaliser_M = all_MD[live], all_tokens_M[live], all_normaliser_M[live]
+        scale_M = (gradients[0][live] / context.temperature).to(normaliser_M.dtype)
+        hidden_gradient = torch.empty_like(hidden_MD)
         weight_gradient: Tensor | None = None
-        for chunk in _chunks(hidden_MD, weight_VD):
-            # d logprob / d logits = (one_hot - softmax) / temperature
-            gradient = _scaled_logits(hidden_MD[chunk], weight_VD, context.temperature)
-            gradient.sub_(normaliser_M[chunk].unsqueeze(1)).exp_().mul_(-scale_M[chunk].unsqueeze(1))
-            gradient.scatter_add_(1, tokens_M[chunk].unsqueeze(1), scale_M[chunk].unsqueeze(1))
-            narrow = gradient.to(weight_VD.dtype)
-            if hidden_gradient is not None:
-                torch.matmul(narrow, weight_VD, out=hidden_gradient[chunk])
+        for chunk in _slices(hidden_MD.shape[0], weight_VD.shape[0], CHUNK_LOGITS):
+            by_logits = torch.matmul(hidden_MD[chunk], weight_VD.t())
+            for rows in _slices(by_logits.shape[0], by_logits.shape[1], SLICE_LOGITS):
+                place = slice(chunk.start + rows.start, chunk.start + rows.stop)
+                # d logprob / d logits = (one_hot - softmax) / temperature
+                scale = scale_M[place].unsqueeze(1)
+                part = _scaled(by_logits[rows], context.temperature).sub_(normaliser_M[place].unsqueeze(1))
+                part.exp_().mul_(-scale).scatter_add_(1, tokens_M[place].unsqueeze(1), scale)
+                by_logits[rows] = part
+            torch.matmul(by_logits, weight_VD, out=hidden_gradient[chunk])
             if context.needs_input_grad[1]:
-                part = torch.matmul(narrow.t(), hidden_MD[chunk])
+                by_weight = torch.matmul(by_logits.t(), hidden_MD[chunk])
                 # Several chunks are added up in float32 at least; one needs no copy.
-                weight_gradient = part if weight_gradient is None else weight_gradient.to(gradient.dtype).add_(part)
-        if weight_gradient is not None:
+                weight_gradient = (
+                    by_weight if weight_gradient is None else weight_gradient.to(normaliser_M.dtype).add_(by_weight)
+                )
+        if context.needs_input_grad[1]:
+            weight_gradient = torch.zeros_like(weight_VD) if weight_gradient is None else weight_gradient
             weight_gradient = weight_gradient.to(weight_VD.dtype)
-        return hidden_gradient, weight_gradient, None, None
+        whole = torch.zeros_like(all_MD).index_copy_(0, live, hidden_gradient)
+        return whole if context.needs_input_grad[0] else None, weight_gradient, None, None
 
 
-def _scaled_logits(hidden_MD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
-    logits = torch.matmul(hidden_MD, weight_VD.t())
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return wide if temperature == 1.0 else wide / temperature
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    """A copy in float32 at least, divided by the temperature."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
+    return wide if temperature == 1.0 else wide.div_(temperature)
 
 
-def _chunks(hidden_MD: Tensor, weight_VD: Tensor) -> list[slice]:
-    size = max(1, CHUNK_LOGITS // weight_VD.shape[0])
-    return [slice(start, start + size) for start in range(0, hidden_MD.shape[0], size)]
+def _slices(rows: int, width: int, limit: int) -> list[slice]:
+    """Slices of rows of at most `limit` entries each, one row at least."""
+    size = max(1, limit // width)
+    return [slice(start, min(rows, start + size)) for start in range(0, rows, size)]

@@ -15,7 +15,8 @@ _REASONS = {
     "all_right": "Not trained on: every reply was right, so there was nothing to compare",
     "all_wrong": "Not trained on: every reply was wrong, so there was nothing to compare",
     "surplus": "Not trained on: the batch was full",
-    "carried": "Kept for a later step: the batch was full",
+    "carried": "Trained on, a step or more after it was generated",
+    "top_up": "Trained on with advantage 0, to fill a step that found too few groups",
     "stale": "Not trained on: the policy had moved on too far since these replies were drawn",
     "error": "Not trained on: the engine failed on a reply",
 }

@@ -10,7 +10,7 @@ from typing import Any
 from dapo.algorithms.value import ADVANTAGES
 from dapo.files import write_atomically
 from dapo.jsonlines import to_json
-from dapo.types import Collected, JudgedGroup, LabelledBatch, Reason, ScoredRollout
+from dapo.types import Collected, JudgedGroup, LabelledBatch, ScoredRollout
 
 
 def rollout_lines(step: int, collected: Collected, labelled: LabelledBatch | None) -> list[dict[str, Any]]:
@@ -18,11 +18,39 @@ def rollout_lines(step: int, collected: Collected, labelled: LabelledBatch | Non
     advantages = _advantages(labelled)
     lines, row = [], 0
     for judged in collected.groups:
-        kept = judged.reason is Reason.KEPT and labelled is not None
+        kept = judged.reason.is_trained and labelled is not None
         size = len(judged.group.rollouts)
         own = advantages[row : row + size] if kept else [None] * size
         row += size if kept else 0
-        lines.append(_group_line(step, judged, own))
+        lines.append(_group_line(step, judged, own, kept=kept))
+    return lines
+
+
+def suspect_lines(
+    step: int, collected: Collected, labelled: LabelledBatch, rows: Sequence[int]
+) -> list[dict[str, Any]]:
+    """One object a reply at which a loss or gradient was not finite: its group, its place in it, its reward and text.
+
+    `rows` are rows of the step's batch.
+    """
+    trained = [judged for judged in collected.groups if judged.reason.is_trained]
+    owners = [(judged, place) for judged in trained for place in range(len(judged.group.rollouts))]
+    advantages = _advantages(labelled)
+    lines = []
+    for row in rows:
+        judged, place = owners[row]
+        prompt = judged.group.prompt
+        lines.append(
+            {
+                "step": step,
+                "group": judged.name,
+                "reply": place,
+                "prompt_id": prompt.problem.id,
+                "prompt": prompt.text,
+                "policy_version": judged.group.rollouts[place].rollout.policy_version,
+                **_reply(judged.group.rollouts[place], advantages[row]),
+            }
+        )
     return lines
 
 
@@ -43,7 +71,7 @@ def _advantages(labelled: LabelledBatch | None) -> list[float | None]:
     return found
 
 
-def _group_line(step: int, judged: JudgedGroup, advantages: Sequence[float | None]) -> dict[str, Any]:
+def _group_line(step: int, judged: JudgedGroup, advantages: Sequence[float | None], *, kept: bool) -> dict[str, Any]:
     prompt = judged.group.prompt
     versions = [scored.rollout.policy_version for scored in judged.group.rollouts]
     return {
@@ -53,7 +81,7 @@ def _group_line(step: int, judged: JudgedGroup, advantages: Sequence[float | Non
         "prompt": prompt.text,
         "gold": prompt.problem.answer,
         "policy_version": min(versions, default=None),
-        "kept": judged.reason is Reason.KEPT,
+        "kept": kept,
         "reason": judged.reason.value,
         "replies": [
             _reply(scored, advantage) for scored, advantage in zip(judged.group.rollouts, advantages, strict=True)

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import platform
-import shutil
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dapo.errors import RequestError
-from dapo.files import write_atomically
+from dapo.files import ASIDE, disk_errors_told, remove_tree, sync, write_atomically
 from dapo.jsonlines import append_json_line, read_json_lines, to_json
-from dapo.storage.checkpoint import checkpoints
+from dapo.storage.checkpoint import checkpoints, leftovers, steps_saved
+from dapo.storage.manifest import damage
 from dapo.storage.rollouts import write_rollouts
 
 _PACKAGES = ("dapo-rl", "torch", "transformers", "tokenizers", "safetensors", "datasets", "math-verify", "numpy")
+
+
+BESIDE = ("versions", "forked_from")
+"""What config.json holds beside the recipe."""
+_STEP_FILE = re.compile(r"step-([0-9]{6,})(\.jsonl\.gz)?")
 
 
 def package_versions() -> dict[str, str]:
@@ -59,7 +65,7 @@ class RunFolder:
         return self.path / "rollouts" / f"step-{step:06d}.jsonl.gz"
 
     def newest_checkpoint(self) -> Path | None:
-        """The newest complete checkpoint, if there is one."""
+        """The newest checkpoint that is complete by the sizes of its files, if there is one."""
         found = checkpoints(self.checkpoints)
         return found[-1] if found else None
 
@@ -82,7 +88,7 @@ class RunFolder:
             )
 
     def config(self) -> dict[str, Any]:
-        """The recipe that the run was begun with. Raises RequestError if the file is broken."""
+        """The content of config.json: the recipe that is followed, and what stands beside it. Raises RequestError."""
         try:
             content = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except ValueError as error:
@@ -119,33 +125,53 @@ class RunFolder:
                 if made and not any(self.path.iterdir()):
                     self.path.rmdir()
 
-    def start(self, config: Mapping[str, Any]) -> None:
-        """Make the folder and write the resolved config with the versions of what matters."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        content = {**config, "versions": package_versions()}
-        write_atomically(self.path / "config.json", (_pretty(content) + "\n").encode())
+    def start(self, config: Mapping[str, Any], *, forked_from: Mapping[str, Any] | None = None) -> None:
+        """Make the folder and write the resolved config with the versions of what matters. Raises RunError."""
+        beside = {"versions": package_versions()} | ({"forked_from": forked_from} if forked_from else {})
+        content = (_pretty({**config, **beside}) + "\n").encode()
+        with disk_errors_told(self.path / "config.json", lambda: len(content)):
+            write_atomically(self.path / "config.json", content)
 
     def forget_after(self, step: int) -> None:
-        """Drop lines, rollouts and evaluations of steps after `step`: they will be made again."""
-        for path in (self.metrics, self.evaluations):
-            kept = [row for row in read_json_lines(path) if row["step"] <= step]
-            if path.exists():
-                write_atomically(path, "".join(to_json(row) + "\n" for row in kept).encode())
-        for path in sorted((self.path / "rollouts").glob("step-*.jsonl.gz")):
-            if int(path.name.removeprefix("step-").split(".")[0]) > step:
-                path.unlink()
-        for path in sorted((self.path / "evaluations").glob("step-*")):
-            if int(path.name.removeprefix("step-")) > step:
-                shutil.rmtree(path)
+        """Drop lines, rollouts and evaluations of steps after `step`, which will be made again, and what a process that
+        was killed had half written. Raises RunError if the disk does not take it."""
+        with disk_errors_told(self.path, lambda: self.metrics.stat().st_size):
+            for path in (self.metrics, self.evaluations):
+                if path.exists():
+                    kept = [row for row in read_json_lines(path) if row.get("step", step + 1) <= step]
+                    write_atomically(path, "".join(to_json(row) + "\n" for row in kept).encode())
+            for folder in (self.path / "rollouts", self.path / "evaluations", self.path / "nonfinite"):
+                for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                    name = _STEP_FILE.fullmatch(path.name)
+                    if name is not None and int(name[1]) > step:
+                        remove_tree(path)
+            for path in [*leftovers(self.checkpoints), *self.path.rglob(f"{ASIDE}*")]:
+                remove_tree(path)
 
     def add_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        append_json_line(self.metrics, {"step": step, **metrics})
+        """Append a step's line. Raises RunError if the disk does not take it, as all writers of this class do."""
+        self._append(self.metrics, {"step": step, **metrics})
 
     def add_evaluation(self, line: Mapping[str, Any]) -> None:
-        append_json_line(self.evaluations, line)
+        self._append(self.evaluations, line)
 
     def add_rollouts(self, step: int, lines: Sequence[dict[str, Any]]) -> None:
-        write_rollouts(self.rollouts(step), lines)
+        path = self.rollouts(step)
+        with disk_errors_told(path, lambda: sum(len(to_json(line)) for line in lines)):
+            write_rollouts(path, lines)
+
+    def sync_lines(self) -> None:
+        """Bring to the disk the lines that were appended so far."""
+        for path in (self.metrics, self.evaluations, self.path / "rollouts", self.path / "evaluations", self.path):
+            sync(path)
+
+    def accuracies(self) -> dict[int, float]:
+        """Held-out accuracy by step, of the evaluations so far."""
+        return {line["step"]: line["avg"] for line in read_json_lines(self.evaluations)}
+
+    def _append(self, path: Path, value: Mapping[str, Any]) -> None:
+        with disk_errors_told(path, lambda: len(to_json(value)) + 1):
+            append_json_line(path, value)
 
 
 def _is_locked(handle: TextIO, place: Path) -> bool:
@@ -159,7 +185,7 @@ def _is_locked(handle: TextIO, place: Path) -> bool:
 
 def default_run_folder(recipe: Path, *, resume: bool) -> Path:
     """`runs/NAME` for `NAME.toml`; a new run takes a number behind it where that is taken."""
-    base = Path("runs") / recipe.stem
+    base = Path("runs") / (recipe.stem.strip(".") or "run")  # a name of dots alone would be another folder
     candidate, number = base, 1
     while not resume and candidate.is_dir() and any(candidate.iterdir()):
         number += 1
@@ -172,10 +198,17 @@ def find_policy(path: str) -> str:
     folder = Path(path).expanduser()
     if not (folder / "checkpoints").is_dir() and not (folder / "metrics.jsonl").is_file():
         return path
-    newest = RunFolder(folder).newest_checkpoint()
-    if newest is None:
+    run = RunFolder(folder)
+    saved = steps_saved(run.checkpoints)
+    if not saved:
         raise RequestError(f"The run {folder} has no checkpoint yet, so there is no policy to use.")
-    return str(newest)
+    newest = max(saved)
+    fault = damage(saved[newest], newest, hashes=False)
+    if fault is not None:
+        whole = run.newest_checkpoint()
+        advice = f"{whole} is the newest that is complete: name it instead" if whole else "No other is complete"
+        raise RequestError(f"The newest checkpoint of the run, {saved[newest]}, is damaged: {fault}. {advice}.")
+    return str(saved[newest])
 
 
 def _pretty(value: Any) -> str:

@@ -86,6 +86,8 @@ class JsonlConfig(Frozen):
     `integer`, unless `reward` scores."""
     reward: str | None = None
     """Your own function to score with instead, as `my.module:function`."""
+    reward_seconds: float = Field(default=60.0, gt=0)
+    """How long `reward` may take for one reply; one that takes longer is wrong, and counted in `reward/errors`."""
     system: str | None = None
     """A system message to put before each prompt."""
 

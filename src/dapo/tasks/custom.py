@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import isfinite
 from numbers import Real
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dapo.errors import ConfigError, RequestError, RewardError
 from dapo.loading import load_object
 from dapo.ports import Task
+from dapo.tasks.calling import Caller, CallTimeout
 from dapo.tasks.rewards import ENGINE_FAILED, rule_score
 from dapo.types import Finish, Problem, Rollout, Score
 
@@ -23,6 +24,12 @@ _ALLOWED = (
     "allowed are True or False (the reward is +1 or -1), a finite number (the reward itself; right if above 0) "
     "or a dapo.types.Score"
 )
+REWARD_SECONDS = 60.0
+"""How long a reward function may take for one reply, unless the recipe says otherwise."""
+
+MOST_HANGING = 4
+"""So many calls that never come back end the run: each holds a thread."""
+
 _TASK_METHODS = {"train_problems": 0, "held_out_problems": 0, "score": 2}
 
 
@@ -32,16 +39,32 @@ class CustomReward:
 
     name: str
     function: Callable[[Problem, str], Any]
+    caller: Caller = field(default_factory=lambda: Caller(REWARD_SECONDS), repr=False, compare=False)
 
     async def score(self, problem: Problem, rollout: Rollout) -> Score:
         """Score one reply. Raises RewardError if the function raises or returns something that is no score.
 
-        A reply that the engine could not complete is wrong without a call. A truncated one is the function's to judge.
+        A reply that the engine could not complete is wrong without a call. A truncated one is the function's to judge. One
+        for which the function takes too long is wrong, with the `error`; RewardError is raised once several calls hang.
         """
         if rollout.finish is Finish.ERROR:
             return rule_score(False, None, error=ENGINE_FAILED)
-        value = await _call(self.name, problem, self.function, problem, rollout.text)
+        try:
+            value = await _call(self.name, problem, self._value, problem, rollout.text)
+        except CallTimeout as timeout:
+            if timeout.hanging >= MOST_HANGING:
+                raise RewardError(
+                    f"{self.name} {timeout} for problem {problem.id!r}, and {timeout.hanging} of its calls have not come "
+                    "back at all; make it end by itself, e.g. by a limit on what it reads or runs"
+                ) from timeout
+            return rule_score(False, None, error=f"{self.name} {timeout}")
         return to_score(value, self.name, problem)
+
+    async def _value(self, problem: Problem, reply: str) -> object:
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(problem, reply)
+        value = await self.caller.call(self.function, problem, reply)
+        return await value if isinstance(value, Awaitable) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +127,16 @@ def build(config: CustomConfig, seed: int) -> CustomTask:
     return CustomTask(name=config.path, task=task)
 
 
-def load_reward(path: str) -> CustomReward:
-    """Import a user's reward function. Raises ConfigError if it cannot be, or does not take `(problem, reply)`."""
+def load_reward(path: str, seconds: float = REWARD_SECONDS) -> CustomReward:
+    """Import a user's reward function, which has `seconds` for a reply. Raises ConfigError if it cannot be imported, or
+    does not take `(problem, reply)`."""
     function = load_object(path)
     if not _takes(function, 2):
         raise ConfigError(
             f"{path!r} cannot be called as reward(problem, reply): its parameters are "
             f"{inspect.signature(function)}; give it exactly these two"
         )
-    return CustomReward(name=path, function=function)
+    return CustomReward(name=path, function=function, caller=Caller(seconds))
 
 
 def to_score(value: object, name: str, problem: Problem) -> Score:
@@ -135,6 +159,8 @@ async def _call(name: str, problem: Problem, function: Callable[..., Any], *argu
     try:
         value = function(*arguments)
         return await value if isinstance(value, Awaitable) else value
+    except CallTimeout:
+        raise
     except Exception as error:
         raise RewardError(
             f"{name} raised {type(error).__name__} for problem {problem.id!r}: {error}; "

@@ -57,7 +57,9 @@ def build(config: JsonlConfig, seed: int) -> Jsonl:
 
 def read(config: JsonlConfig, seed: int) -> tuple[Jsonl, int]:
     """Read the files and part held-out from training rows; also return how many rows were left out of the latter."""
-    scorer = RULES[config.match or "integer"] if config.reward is None else load_reward(config.reward)
+    scorer = (
+        RULES[config.match or "integer"] if config.reward is None else load_reward(config.reward, config.reward_seconds)
+    )
     layout = Format.of(config)
     rows = read_problems(config.path, layout)
     if config.held_out_path is None:

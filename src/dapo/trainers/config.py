@@ -32,8 +32,10 @@ class LocalConfig(Frozen):
     """The gradient is scaled down to this norm (the authors' script: 1.0)."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; weights and optimizer stay float32. `auto`: bfloat16 where that is fast."""
-    micro_batch_tokens: int = Field(4096, ge=1)
+    micro_batch_tokens: int = Field(2048, ge=1)
     """Positions (prompt, reply, padding) that go through the model at once; changes memory and speed, not the gradient."""
+    activation_checkpointing: bool = False
+    """Keep only each layer's input and run the layer again in the backward pass: less memory, a third more time."""
     old_logprobs: Literal["auto", "trainer", "engine"] = "auto"
     """Whose log-probabilities the ratio divides by. `auto`: the engine's where both sides compute in float32, else the
     trainer's own, which costs a forward pass if a rollout is used for more than one update."""
@@ -58,6 +60,7 @@ class LocalConfig(Frozen):
             temperature=temperature,
             precision=resolve_precision(self.precision, model.device),
             micro_batch_tokens=self.micro_batch_tokens,
+            activation_checkpointing=self.activation_checkpointing,
             critic=algorithm.critic,
             reference=algorithm.reference,
         )

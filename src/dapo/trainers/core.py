@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +24,11 @@ from dapo.batching import select_rows
 from dapo.maths.kl import kl_k3
 from dapo.models.weights import copy_weights
 from dapo.trainers.critic import Critic
-from dapo.trainers.forward import Forward, ReplyLogprobs, pick_forward, why_not_packed
+from dapo.trainers.forward import Forward, ReplyLogprobs
+from dapo.trainers.pick import choose_forward
 from dapo.trainers.precision import ComputeCopy
 from dapo.trainers.reference import Reference
-from dapo.trainers.state import load_trainer_state, save_trainer_state
+from dapo.trainers.state import Buffers, TrainerSnapshot, load_trainer_state, take_snapshot
 from dapo.types import Batch, Columns, Mean, Minibatch, Peak, Stat, TokenLoss, Total, Update, Weights, merge_stats
 
 Rows = tuple[tuple[tuple[int, ...], ...], Tensor, Tensor]
@@ -66,6 +67,7 @@ class LocalTrainer:
         temperature: float,
         precision: torch.dtype = torch.float32,
         micro_batch_tokens: int = 4096,
+        activation_checkpointing: bool = False,
         critic: CriticSettings | None = None,
         reference: ReferenceSettings | None = None,
     ) -> None:
@@ -76,13 +78,14 @@ class LocalTrainer:
         self._precision = precision
         self._micro_batch_tokens = micro_batch_tokens
         self._updates = 0
-        obstacle = why_not_packed(model)
+        self._buffers = Buffers()
+        make_forward = choose_forward(model, checkpointing=activation_checkpointing)
         self._compute = ComputeCopy(model, precision)
-        self._forward = pick_forward(self._compute.model, obstacle)
+        self._forward = make_forward(self._compute.model)
         self._critic = (
-            Critic(critic, self._forward, model, precision=precision, obstacle=obstacle) if critic is not None else None
+            Critic(critic, self._forward, model, make_forward, precision=precision) if critic is not None else None
         )
-        self._reference = Reference(reference, self._compute.model, obstacle) if reference is not None else None
+        self._reference = Reference(reference, self._compute.model, make_forward) if reference is not None else None
         self._optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=settings.learning_rate,
@@ -119,18 +122,23 @@ class LocalTrainer:
     def step(self, minibatch: Minibatch) -> Update:
         """Make one optimizer step: the sum of weight_BT * loss_BT over all micro-batches, then AdamW.
 
-        While the critic warms up, it alone is trained, and the policy keeps its version.
+        While the critic warms up, it alone is trained, and the policy keeps its version. Where a loss or gradient is not
+        finite nothing is updated, and the update says so and names the rows.
         """
         trains_policy = self._critic is None or not self._critic.is_warming_up
         self._optimizer.zero_grad(set_to_none=True)
-        stats = self._accumulate(minibatch, trains_policy=trains_policy)
+        stats, suspects = self._accumulate(minibatch, trains_policy=trains_policy)
+        norms = self._clip(trains_policy=trains_policy)
+        if suspects or not all(math.isfinite(norm) for norm in norms.values()):
+            return self._skipped(suspects or tuple(range(minibatch.num_rows)))
         if trains_policy:
-            stats |= self._update_policy(stats.pop("optim/loss").value)
+            stats |= self._update_policy(stats.pop("optim/loss").value, norms["optim/grad_norm"])
         if self._critic is not None:
-            stats |= self._critic.update()
+            self._critic.update()
+            stats["value/grad_norm"] = Mean(total=norms["value/grad_norm"], count=1)
         if trains_policy and self._reference is not None:
             self._reference.refresh_if_due(self._updates, self._compute.model)
-        return Update(policy_version=self._updates, stats=stats)
+        return Update(policy_version=self._updates, stats=stats | {"optim/skipped": Total(value=0.0)})
 
     def gradient(self, minibatch: Minibatch) -> Mapping[str, Tensor]:
         """The gradient that `step` would use, before it is clipped, by parameter name; nothing is updated."""
@@ -151,13 +159,14 @@ class LocalTrainer:
         """The present policy. The tensors are the live ones: an engine copies them before the next step."""
         return Weights(policy_version=self._updates, source=self._model.state_dict())
 
+    def snapshot(self) -> TrainerSnapshot:
+        """Copy policy, critic, reference, optimizer states and counters to the processor's memory, over the last copy."""
+        parts = {part.FILE: part.state() for part in (self._critic, self._reference) if part is not None}
+        return take_snapshot(self._model, self._optimizer, parts, updates=self._updates, buffers=self._buffers)
+
     def save(self, folder: Path) -> None:
-        """Write the policy in Hugging Face format into `folder`, and all else that `restore` needs into `folder/trainer`."""
-        self._model.save_pretrained(str(folder))
-        save_trainer_state(folder / "trainer", self._model, self._optimizer, updates=self._updates)
-        for part in (self._critic, self._reference):
-            if part is not None:
-                part.save(folder / "trainer")
+        """Write a snapshot of the present state into `folder`."""
+        self.snapshot().write(folder)
 
     def restore(self, folder: Path) -> None:
         """Take back policy, critic, reference, optimizer states and counters."""
@@ -191,9 +200,32 @@ class LocalTrainer:
         assert self._critic is not None
         return self._critic.values(*rows)
 
-    def _accumulate(self, minibatch: Minibatch, *, trains_policy: bool) -> dict[str, Stat]:
-        """Add up the gradients of all micro-batches."""
+    def _clip(self, *, trains_policy: bool) -> dict[str, float]:
+        """Scale gradients down to their limits; return their norms from before that, by metric name."""
+        norms: dict[str, float] = {}
+        if trains_policy:
+            limit = self._settings.max_grad_norm
+            norms["optim/grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self._model.parameters(), limit))
+        if self._critic is not None:
+            norms["value/grad_norm"] = self._critic.clip()
+        return norms
+
+    def _skipped(self, suspects: tuple[int, ...]) -> Update:
+        """Drop what was added up; its numbers would only make other numbers useless."""
+        self._optimizer.zero_grad(set_to_none=True)
+        if self._critic is not None:
+            self._critic.drop_gradients()
+        return Update(
+            policy_version=self._updates,
+            stats={"optim/skipped": Total(value=1.0)},
+            is_skipped=True,
+            suspect_rows=suspects,
+        )
+
+    def _accumulate(self, minibatch: Minibatch, *, trains_policy: bool) -> tuple[dict[str, Stat], tuple[int, ...]]:
+        """Add up the gradients of all micro-batches. Rows whose loss is not finite are returned beside the statistics."""
         stats: dict[str, Stat] = {}
+        suspects: list[int] = []
         for rows in self._micro_batches(minibatch):
             micro = select_rows(minibatch, rows)
             device = self._model.device
@@ -202,38 +234,44 @@ class LocalTrainer:
             columns = {name: torch.where(trained_BT, column.to(device), 0.0) for name, column in micro.columns.items()}
             columns[TRAINED] = trained_BT.float()
             if trains_policy:
-                stats = merge_stats(stats, self._backward(micro, columns, trained_BT))
+                found, bad_B = self._backward(micro, columns, trained_BT)
+                stats = merge_stats(stats, found)
+                suspects += [row for row, bad in zip(rows, bad_B, strict=True) if bad]
             if self._critic is not None:
                 # The same weights as the policy's: a mean of this rank's own tokens would not add up to the step's.
                 weight_BT = micro.weight_BT.to(device)
                 stats = merge_stats(stats, self._critic.backward(micro, columns, trained_BT, weight_BT))
-        return stats
+        return stats, tuple(sorted(suspects))
 
-    def _backward(self, micro: Minibatch, columns: Columns, trained_BT: Tensor) -> dict[str, Stat]:
-        """Add the policy's gradient of one micro-batch."""
+    def _backward(
+        self, micro: Minibatch, columns: Columns, trained_BT: Tensor
+    ) -> tuple[dict[str, Stat], Sequence[bool]]:
+        """Add the policy's gradient of one micro-batch. Also says of each row whether its loss is not finite."""
         forward = self._forward.logprobs(micro.prompt_ids, micro.tokens_BT, micro.lengths_B, self._temperature)
         device = forward.logprobs_BT.device
         token_loss = self._loss(torch.where(trained_BT, forward.logprobs_BT, 0.0), columns)
-        total = (micro.weight_BT.to(device) * token_loss.loss_BT).sum()
+        loss_BT = micro.weight_BT.to(device) * token_loss.loss_BT
+        bad_B = ~loss_BT.detach().isfinite().all(dim=1)
+        total = loss_BT.sum()
         total.backward()  # type: ignore[no-untyped-call]
         stats = watch(token_loss, forward, trained_BT)
         stats["optim/loss"] = Total(value=total.item())
         fresh_B = (micro.version_B == self._updates).to(device)
         sampled_BT = micro.sampled_logprobs_BT.to(device)
-        return stats | mismatch(forward.logprobs_BT.detach(), sampled_BT, trained_BT & fresh_B.unsqueeze(1))
+        gap = mismatch(forward.logprobs_BT.detach(), sampled_BT, trained_BT & fresh_B.unsqueeze(1))
+        return stats | gap, bad_B.tolist()
 
-    def _update_policy(self, loss: float) -> dict[str, Stat]:
+    def _update_policy(self, loss: float, norm: float) -> dict[str, Stat]:
         rate = self._settings.rate(self._updates)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.max_grad_norm)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._compute.refresh()
         self._updates += 1
         return {
             "optim/loss": Mean(total=loss, count=1),
-            "optim/grad_norm": Mean(total=float(norm), count=1),
+            "optim/grad_norm": Mean(total=norm, count=1),
             "optim/lr": Peak(value=rate),
             "optim/updates": Peak(value=float(self._updates)),
         }

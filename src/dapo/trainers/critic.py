@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from dapo.algorithms.value import CriticSettings
-from dapo.trainers.forward import Forward, pick_forward
+from dapo.errors import ModelError
+from dapo.trainers.forward import Forward
+from dapo.trainers.pick import MakeForward
 from dapo.trainers.precision import ComputeCopy
 from dapo.trainers.state import load_moments, moments
 from dapo.types import Columns, Mean, Minibatch, Stat
-
-_WEIGHTS = "critic.safetensors"
 
 
 class Critic:
@@ -28,14 +28,17 @@ class Critic:
     The head begins at zero: an untrained critic says 0 everywhere, and the first advantages are the returns.
     """
 
+    FILE = "critic.safetensors"
+    """Where its state lies in a checkpoint."""
+
     def __init__(
         self,
         settings: CriticSettings,
         policy: Forward,
         master: PreTrainedModel,
+        make_forward: MakeForward,
         *,
         precision: torch.dtype,
-        obstacle: str | None,
     ) -> None:
         self._settings = settings
         width = int(master.config.get_text_config().hidden_size)
@@ -48,7 +51,7 @@ class Critic:
         if not settings.shares_backbone:
             self._backbone = copy.deepcopy(master)
             self._copy = ComputeCopy(self._backbone, precision)
-            self._forward = pick_forward(self._copy.model, obstacle)
+            self._forward = make_forward(self._copy.model)
         self._updates = 0
         self._optimizer = torch.optim.AdamW(
             self.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
@@ -94,30 +97,34 @@ class Critic:
                 for name, tensor in token_loss.watch.items()
             }
 
-    def update(self) -> dict[str, Stat]:
-        """Make the critic's optimizer step with the gradients that were added up."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self._settings.max_grad_norm)
-        self._optimizer.step()
+    def clip(self) -> float:
+        """Scale the gradients down to their limit; return their norm from before that."""
+        return float(torch.nn.utils.clip_grad_norm_(self.parameters(), self._settings.max_grad_norm))
+
+    def drop_gradients(self) -> None:
+        """Forget the gradients that were added up."""
         self._optimizer.zero_grad(set_to_none=True)
+
+    def update(self) -> None:
+        """Make the critic's optimizer step with the gradients that were added up."""
+        self._optimizer.step()
+        self.drop_gradients()
         if self._copy is not None:
             self._copy.refresh()
         self._updates += 1
-        return {"value/grad_norm": Mean(total=float(norm), count=1)}
 
-    def save(self, folder: Path) -> None:
-        """Write weights and moments as safetensors."""
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: parameter.detach().cpu().contiguous() for name, parameter in self.named_parameters()}
-        weights |= {
+    def state(self) -> dict[str, Tensor]:
+        """Weights, moments and the count of updates, as the live tensors."""
+        state = {name: parameter.detach() for name, parameter in self.named_parameters()}
+        state |= {
             f"optimizer.{name}": tensor for name, tensor in moments(self.named_parameters(), self._optimizer).items()
         }
-        weights["updates"] = torch.tensor(self._updates)
-        save_file(weights, folder / _WEIGHTS)
+        return state | {"updates": torch.tensor(self._updates)}
 
     @torch.no_grad()
     def restore(self, folder: Path) -> None:
-        """Take back what `save` wrote."""
-        stored = load_file(folder / _WEIGHTS)
+        """Take back `state` from its file in `folder`. Raises ModelError where the file holds no such critic."""
+        stored = self._read(folder / self.FILE)
         for name, parameter in self.named_parameters():
             parameter.copy_(stored[name])
         prefix = "optimizer."
@@ -126,3 +133,19 @@ class Critic:
         self._updates = int(stored["updates"])
         if self._copy is not None:
             self._copy.refresh()
+
+    def _read(self, path: Path) -> dict[str, Tensor]:
+        if not path.is_file():
+            raise ModelError(
+                f"{path.parent.parent} was made without a critic, and this algorithm needs one. Begin a new run, or use the "
+                "algorithm that the checkpoint was made with."
+            )
+        stored = load_file(path)
+        own = {name: parameter.shape for name, parameter in self.named_parameters()}
+        wrong = [name for name, shape in own.items() if name not in stored or stored[name].shape != shape]
+        if wrong:
+            raise ModelError(
+                f"The critic in {path} does not fit this one: {len(wrong)} of its weights are missing or of another shape, "
+                f"{wrong[0]} among them. Use the model and critic that the checkpoint was made with."
+            )
+        return stored

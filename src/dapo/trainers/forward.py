@@ -1,14 +1,13 @@
 """Replies through a model: hidden states, log-probabilities, entropy. Letters: B rows, T reply tokens, M reply tokens in a
 flat row, D hidden width.
 
-Two ways, one result: `PackedForward` wastes nothing and needs a model whose attention can be planned; `PaddedForward`
-serves every causal model.
+Three ways, one result: `trainers.fused` runs Llama-like models on the processor; `PackedForward` needs a model whose attention
+can be planned; `PaddedForward` serves every causal model. `trainers.pick` chooses.
 """
 
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -19,7 +18,7 @@ from transformers import PreTrainedModel
 from dapo.batching import packed_micro_batches, padded_micro_batches
 from dapo.maths.head import head_logprobs
 from dapo.maths.logprobs import logprobs_and_entropy
-from dapo.models.attention import PLAN, UnsupportedAttentionError, use_planned_attention
+from dapo.models.attention import PLAN, use_planned_attention
 from dapo.trainers.packing import PackedPlan, pack_flat
 
 Prompts = Sequence[tuple[int, ...]]
@@ -58,6 +57,16 @@ class Forward(Protocol):
         ...
 
 
+def logprobs_of_hidden(hidden: ReplyHidden, weight_VD: Tensor, tokens_BT: Tensor, temperature: float) -> ReplyLogprobs:
+    """Run the head on reply positions alone, a chunk of them at a time."""
+    hidden_MD, row_M, column_M = hidden
+    tokens_M = tokens_BT.to(hidden_MD.device)[row_M, column_M]
+    logprobs_M, entropy_M = head_logprobs(hidden_MD, weight_VD, tokens_M, temperature)
+    empty_BT = torch.zeros(tokens_BT.shape, dtype=logprobs_M.dtype, device=hidden_MD.device)
+    place = (row_M, column_M)
+    return ReplyLogprobs(empty_BT.index_put(place, logprobs_M), empty_BT.index_put(place, entropy_M))
+
+
 class PackedForward:
     """One flat row without padding; a group's prompt goes through the model once; the head sees reply positions alone."""
 
@@ -66,13 +75,9 @@ class PackedForward:
         self.model = model
 
     def logprobs(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor, temperature: float) -> ReplyLogprobs:
-        hidden_MD, row_M, column_M = self.hidden(prompt_ids, tokens_BT, lengths_B)
-        tokens_M = tokens_BT.to(hidden_MD.device)[row_M, column_M]
         head = self.model.get_output_embeddings()  # type: ignore[no-untyped-call]
-        logprobs_M, entropy_M = head_logprobs(hidden_MD, head.weight, tokens_M, temperature)
-        empty_BT = torch.zeros(tokens_BT.shape, dtype=logprobs_M.dtype, device=hidden_MD.device)
-        place = (row_M, column_M)
-        return ReplyLogprobs(empty_BT.index_put(place, logprobs_M), empty_BT.index_put(place, entropy_M))
+        hidden = self.hidden(prompt_ids, tokens_BT, lengths_B)
+        return logprobs_of_hidden(hidden, head.weight, tokens_BT, temperature)
 
     def hidden(self, prompt_ids: Prompts, tokens_BT: Tensor, lengths_B: Tensor) -> ReplyHidden:
         packing = pack_flat(prompt_ids, tokens_BT, lengths_B)
@@ -134,36 +139,3 @@ class PaddedForward:
         position_ids = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
         return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
-
-
-def why_not_packed(model: PreTrainedModel) -> str | None:
-    """None where packed rows give the model's own result on a short example; else what is in the way. Float32 models.
-
-    Leaves the model with the attention that it had.
-    """
-    vocabulary = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
-    tokens_BT = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6], [2, 7, 1, 8]]) % vocabulary
-    prompts = ((1, 2, 3), (1, 2, 3), (4, 3))
-    lengths_B = torch.tensor([4, 2, 3])
-    usual = str(model.config._attn_implementation)
-    try:
-        with torch.no_grad():
-            expected = PaddedForward(model).logprobs(prompts, tokens_BT, lengths_B, 1.0).logprobs_BT
-            found = PackedForward(model).logprobs(prompts, tokens_BT, lengths_B, 1.0).logprobs_BT
-    except (UnsupportedAttentionError, TypeError, AttributeError) as error:
-        return str(error)
-    finally:
-        model.set_attn_implementation(usual)
-    inside_BT = torch.arange(4, device=found.device) < lengths_B.to(found.device).unsqueeze(1)
-    gap = float((found - expected)[inside_BT].abs().max())
-    return None if gap <= 1e-3 else f"its packed log-probabilities differ by {gap:.2g} from its own"
-
-
-def pick_forward(model: PreTrainedModel, obstacle: str | None) -> Forward:
-    """Packed where nothing is in the way; padded elsewhere, with a warning that says why."""
-    if obstacle is None:
-        return PackedForward(model)
-    warnings.warn(
-        f"{type(model).__name__} trains on padded rows, which is slower: {obstacle}.", RuntimeWarning, stacklevel=2
-    )
-    return PaddedForward(model)

@@ -21,7 +21,7 @@ class GroupLayout:
     """Where a prompt and its replies stand in the flat row.
 
     padded_RT: the place of each reply token, replies padded on the right (padding points at the reply's first token).
-    valid_M: the places in padded_RT, flattened, that are no padding.
+    valid_M: the places in padded_RT, flattened, that are no padding. lengths_R: tokens of each reply.
     """
 
     start: int
@@ -29,6 +29,7 @@ class GroupLayout:
     end: int
     padded_RT: Tensor
     valid_M: Tensor
+    lengths_R: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,7 @@ def _layout(start: int, prompt_length: int, firsts: Sequence[int], lengths: Sequ
         end=start + prompt_length + sum(lengths),
         padded_RT=torch.where(inside_RT, first_R1 + column_T, first_R1),
         valid_M=inside_RT.flatten().nonzero().squeeze(1),
+        lengths_R=torch.tensor(lengths),
     )
 
 

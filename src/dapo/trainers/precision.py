@@ -41,10 +41,18 @@ class ComputeCopy:
 
 
 def _hand_over(own: nn.Parameter) -> Callable[[Tensor], None]:
+    """Add a gradient that has just arrived to the master's. Its memory stays between updates: to get it from the system
+    each time costs more than the sum."""
+    kept: list[Tensor] = []
+
     def move(narrow: Tensor) -> None:
         assert narrow.grad is not None
-        gradient = narrow.grad.to(own.dtype)
-        own.grad = gradient if own.grad is None else own.grad.add_(gradient)
+        if own.grad is not None:
+            own.grad.add_(narrow.grad)
+        else:
+            if not kept:
+                kept.append(torch.empty_like(own))
+            own.grad = kept[0].copy_(narrow.grad)
         narrow.grad = None
 
     return move

@@ -6,23 +6,25 @@ import copy
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from dapo.algorithms.value import ReferenceSettings
-from dapo.trainers.forward import Forward, pick_forward
-
-_WEIGHTS = "reference.safetensors"
+from dapo.trainers.forward import Forward
+from dapo.trainers.pick import MakeForward
 
 
 class Reference:
     """Begins as the policy that the run starts from. Loaded only where an algorithm asks for it."""
 
-    def __init__(self, settings: ReferenceSettings, policy: PreTrainedModel, obstacle: str | None) -> None:
+    FILE = "reference.safetensors"
+    """Where its state lies in a checkpoint, if it has any."""
+
+    def __init__(self, settings: ReferenceSettings, policy: PreTrainedModel, make_forward: MakeForward) -> None:
         self._settings = settings
         self._model = copy.deepcopy(policy)
         self._model.requires_grad_(False)
-        self.forward: Forward = pick_forward(self._model, obstacle)
+        self.forward: Forward = make_forward(self._model)
 
     @torch.no_grad()
     def refresh_if_due(self, updates: int, policy: PreTrainedModel) -> None:
@@ -32,19 +34,16 @@ class Reference:
             for own, new in zip(self._model.parameters(), policy.parameters(), strict=True):
                 own.copy_(new)
 
-    def save(self, folder: Path) -> None:
-        """Write the weights, unless they are still those that the run started from."""
-        if self._settings.refresh_updates is None:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file({name: tensor.cpu().contiguous() for name, tensor in self._named().items()}, folder / _WEIGHTS)
+    def state(self) -> dict[str, torch.Tensor]:
+        """The live weights; nothing while they are those that the run started from."""
+        return {} if self._settings.refresh_updates is None else self._named()
 
     @torch.no_grad()
     def restore(self, folder: Path) -> None:
-        """Take back what `save` wrote, if it wrote anything."""
-        if not (folder / _WEIGHTS).is_file():
+        """Take back `state` from its file in `folder`, if there is one."""
+        if not (folder / self.FILE).is_file():
             return
-        stored = load_file(folder / _WEIGHTS)
+        stored = load_file(folder / self.FILE)
         for name, tensor in self._named().items():
             tensor.copy_(stored[name])
 

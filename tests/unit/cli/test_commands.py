@@ -13,6 +13,7 @@ from dapo.config import derived_numbers, load_config, parse_config
 from dapo.errors import EngineError, NoSignalError
 from dapo.loop import Ending, Outcome
 from dapo.run import Result
+from dapo.storage.manifest import write_manifest
 from dapo.types import Finish, Rollout
 from tests.unit.cli.running import Shell
 
@@ -109,8 +110,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[Any, ..
     def put(ending: Ending = Ending.FINISHED, steps: int = 4, error: Exception | None = None) -> list[tuple[Any, ...]]:
         calls: list[tuple[Any, ...]] = []
 
-        def train_run(config: Any, path: Path, *, resume: bool = False) -> Result:
-            calls.append((config, path, resume))
+        def train_run(config: Any, path: Path, *, resume: bool = False, fork_of: Path | None = None) -> Result:
+            calls.append((config, path, resume) if fork_of is None else (config, path, resume, fork_of))
             if error is not None:
                 raise error
             policy = path / "checkpoints" / "step-000004" if steps else None
@@ -246,8 +247,8 @@ def test_eval_takes_the_run_s_own_config_with_its_newest_policy(
     folder = Path("runs/mine")
     newest = folder / "checkpoints" / "step-000020"
     newest.mkdir(parents=True)
-    (newest / "progress.json").write_text("{}")
-    content = load_config(recipe).model_dump(mode="json") | {"versions": {"torch": "2"}}
+    write_manifest(newest, 20)
+    content = load_config(recipe).model_dump(mode="json") | {"versions": {"torch": "2"}, "forked_from": {"step": 1}}
     (folder / "config.json").write_text(json.dumps(content))
     measured: list[Any] = []
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from dapo.maths import attention
+from dapo.maths import attention_gradients
 from dapo.maths.attention import (
     attend_causally,
     attend_to_shared_prompt,
     attend_to_shared_prompt_plainly,
     attend_with_normaliser,
-    attention_gradients,
+    fused_attention,
     join_parts,
 )
 
@@ -104,15 +104,9 @@ def test_causal_attention_is_softmax_query_by_query(query_heads: int, kv_heads: 
     check_equal(lambda *parts: attend_causally(*parts, SCALING), slow_causal, inputs)
 
 
-def test_beyond_the_dense_limit_the_kernel_s_own_gradient_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "DENSE_LIMIT", 3)
-    inputs = drawn((4, 4, DEPTH), (2, 4, DEPTH), (2, 4, DEPTH))
-    check_equal(lambda *parts: attend_causally(*parts, SCALING), slow_causal, inputs)
-
-
 @pytest.mark.parametrize("limit", [1, 7, 64, 1 << 24])
 def test_a_gradient_in_slices_is_the_gradient(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "SCORE_LIMIT", limit)
+    monkeypatch.setattr(attention_gradients, "SCORE_LIMIT", limit)
     inputs = shared_parts(4, 2, 3, 5, 4)
     check_equal(lambda *parts: attend_to_shared_prompt(*parts, SCALING), slow_shared, inputs)
     causal = drawn((4, 6, DEPTH), (2, 6, DEPTH), (2, 6, DEPTH))
@@ -120,26 +114,34 @@ def test_a_gradient_in_slices_is_the_gradient(limit: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("limit", [1, 12, 1 << 24])
-def test_attention_gradients_are_those_of_the_plain_computation(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "SCORE_LIMIT", limit)
-    query, key, value = drawn((2, 5, DEPTH), (2, 3, DEPTH), (2, 3, DEPTH))
-    bias = torch.tensor([[0.0, -math.inf, 0.5]] * 5)
-    scores = query @ key.transpose(1, 2) * SCALING + bias
-    output = scores.softmax(dim=2) @ value
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+@heads
+def test_attention_gradients_are_those_of_the_plain_computation(
+    query_heads: int, kv_heads: int, with_bias: bool, causal: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_gradients, "SCORE_LIMIT", limit)
+    places = 4
+    own = (2, kv_heads, places, DEPTH)
+    query, key, value = drawn((2, query_heads, places, DEPTH), own, own)
+    key_bias = torch.tensor([[0.0, 0.5, 0.0, -math.inf], [0.0, 0.0, -math.inf, 0.0]]) if with_bias else None
+    repeats = query_heads // kv_heads
+    scores = query @ key.repeat_interleave(repeats, dim=1).transpose(2, 3) * SCALING
+    if causal:
+        scores = scores.masked_fill(torch.ones(places, places, dtype=torch.bool).triu(1), -math.inf)
+    if key_bias is not None:
+        scores = scores + key_bias[:, None, None, :]
+    output = scores.softmax(dim=3) @ value.repeat_interleave(repeats, dim=1)
     upstream = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).view(output.shape)
     expected = torch.autograd.grad((upstream * output).sum(), (query, key, value))
-    found = attention_gradients(
-        upstream,
-        query.detach(),
-        key.detach(),
-        value.detach(),
-        output.detach(),
-        scores.logsumexp(dim=2).float().detach(),
-        bias,
-        SCALING,
-    )
+    parts = [tensor.detach() for tensor in (query, key, value, output, scores.logsumexp(dim=3).float())]
+    found = attention_gradients.attention_gradients(upstream, *parts, SCALING, causal=causal, key_bias_BS=key_bias)
     for gradient, wanted in zip(found, expected, strict=True):
         assert (gradient - wanted).abs().max() < SAME
+    if not (causal and with_bias):
+        again, normaliser = fused_attention(*parts[:3], SCALING, causal=causal, key_bias_BS=key_bias)
+        assert (again - parts[3]).abs().max() < SAME
+        assert (normaliser - parts[4]).abs().max() < SAME
 
 
 def test_what_stands_in_the_padding_changes_nothing_before_it() -> None:

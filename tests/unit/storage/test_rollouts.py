@@ -10,7 +10,7 @@ import torch
 
 from dapo.algorithms.config import DAPOConfig
 from dapo.batching import pack
-from dapo.storage.rollouts import rollout_lines, write_rollouts
+from dapo.storage.rollouts import rollout_lines, suspect_lines, write_rollouts
 from dapo.types import (
     Collected,
     Finish,
@@ -163,3 +163,40 @@ def test_a_log_probability_without_a_number_does_not_break_the_file(tmp_path: Pa
     group = scored_group(ScoredRollout(rollout=odd, score=reply.score, parts=reply.parts))
     write_rollouts(tmp_path / "a.gz", rollout_lines(1, collected_of((Reason.ALL_RIGHT, group)), None))
     assert read(tmp_path / "a.gz")[0]["replies"][0]["logprobs"] == [None]
+
+
+def test_a_group_is_kept_if_it_is_trained_on_whatever_its_reason() -> None:
+    """Carried groups come first in the batch, and every advantage stands beside its own reply."""
+    groups = [
+        (Reason.STALE, scored_group(scored(1.0), scored(-1.0), name="old")),
+        (Reason.CARRIED, scored_group(scored(1.0), scored(-1.0), name="carried")),
+        (Reason.SURPLUS, scored_group(scored(1.0), scored(-1.0), name="surplus")),
+        (Reason.TOP_UP, scored_group(scored(-1.0), scored(-1.0), name="top")),
+        (Reason.KEPT, scored_group(scored(-1.0), scored(1.0), name="kept")),
+    ]
+    collected = collected_of(*groups)
+    lines = rollout_lines(4, collected, labelled_of(collected))
+    assert [(line["reason"], line["kept"]) for line in lines] == [
+        ("stale", False),
+        ("carried", True),
+        ("surplus", False),
+        ("top_up", True),
+        ("kept", True),
+    ]
+    up, down = pytest.approx(2**-0.5, abs=1e-5), pytest.approx(-(2**-0.5), abs=1e-5)
+    found = [[reply["advantage"] for reply in line["replies"]] for line in lines]
+    assert found == [[None, None], [up, down], [None, None], [0.0, 0.0], [down, up]]
+    assert [line["kept"] for line in rollout_lines(4, collected, None)] == [False] * 5
+
+
+def test_a_suspect_row_is_named_by_its_group_and_its_place_in_it() -> None:
+    collected = collected_of(
+        (Reason.CARRIED, scored_group(scored(1.0, version=3), scored(-1.0, version=3), name="a")),
+        (Reason.ALL_WRONG, scored_group(scored(-1.0), scored(-1.0), name="b")),
+        (Reason.KEPT, scored_group(scored(-1.0), scored(1.0, length=2), name="c")),
+    )
+    lines = suspect_lines(4, collected, labelled_of(collected), [0, 3])
+    places = [(line["group"], line["reply"], line["prompt_id"], line["policy_version"]) for line in lines]
+    assert places == [("4-0000", 0, "a", 3), ("4-0002", 1, "c", 0)]
+    assert lines[1]["token_ids"] == [1, 2] and lines[1]["advantage"] == pytest.approx(2**-0.5, abs=1e-5)
+    assert lines[1]["step"] == 4 and lines[1]["total"] == 1.0

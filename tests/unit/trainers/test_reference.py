@@ -4,10 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from dapo.algorithms.value import ReferenceSettings
 from dapo.models.load import load_model
+from dapo.trainers.forward import PaddedForward
 from dapo.trainers.reference import Reference
 from tests.contract.parts import model_config
 
@@ -16,7 +18,7 @@ Tiny = Callable[..., Path]
 
 def opened(tiny: Tiny, refresh_updates: int | None) -> tuple[PreTrainedModel, Reference]:
     policy = load_model(model_config(tiny()), torch.float32)
-    return policy, Reference(ReferenceSettings(refresh_updates=refresh_updates), policy, None)
+    return policy, Reference(ReferenceSettings(refresh_updates=refresh_updates), policy, PaddedForward)
 
 
 def weights(reference: Reference) -> torch.Tensor:
@@ -53,15 +55,14 @@ def test_it_takes_over_the_policy_when_that_is_due(tiny: Tiny) -> None:
 
 def test_it_is_saved_only_where_it_may_have_changed(tiny: Tiny, tmp_path: Path) -> None:
     _, fixed = opened(tiny, None)
-    fixed.save(tmp_path / "fixed")
-    assert not (tmp_path / "fixed").exists()
-    fixed.restore(tmp_path / "fixed")
+    assert fixed.state() == {}
+    fixed.restore(tmp_path)
 
     policy, reference = opened(tiny, 1)
     move(policy)
     reference.refresh_if_due(1, policy)
-    reference.save(tmp_path / "refreshed")
+    save_file(reference.state(), tmp_path / Reference.FILE)
     _, other = opened(tiny, 1)
     assert not torch.equal(weights(other), weights(reference))
-    other.restore(tmp_path / "refreshed")
+    other.restore(tmp_path)
     assert torch.equal(weights(other), weights(reference))

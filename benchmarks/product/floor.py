@@ -1,0 +1,172 @@
+"""What the processor needs for the matrix products alone: the same shapes in the same order, and nothing between them.
+
+Every layer has weights of its own, as in the model, so that they come from memory as they do there. Two ways are timed,
+and the faster one is the floor: each projection by itself, and with query, key and value, and gate and up, in one product.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The widths of a Llama-like model."""
+
+    layers: int
+    hidden: int
+    query: int
+    key_value: int
+    inner: int
+    vocabulary: int
+
+    def shapes(self, *, fused: bool) -> list[tuple[int, int]]:
+        """(out, in) of the products of one layer."""
+        attention = [(self.query, self.hidden), (self.key_value, self.hidden), (self.key_value, self.hidden)]
+        feed_forward = [(self.inner, self.hidden), (self.inner, self.hidden)]
+        if fused:
+            attention = [(self.query + 2 * self.key_value, self.hidden)]
+            feed_forward = [(2 * self.inner, self.hidden)]
+        return [*attention, (self.hidden, self.query), *feed_forward, (self.hidden, self.inner)]
+
+
+def read_sizes(model: Path) -> Sizes:
+    """Read the widths from a model's config.json."""
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    heads = config["num_attention_heads"]
+    head_width = config.get("head_dim") or config["hidden_size"] // heads
+    return Sizes(
+        layers=config["num_hidden_layers"],
+        hidden=config["hidden_size"],
+        query=heads * head_width,
+        key_value=config.get("num_key_value_heads", heads) * head_width,
+        inner=config["intermediate_size"],
+        vocabulary=config["vocab_size"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One pass through the model: the rows of the layers' products, and of the head's."""
+
+    rows: int
+    head_rows: int
+
+
+def decoding_passes(prompt_tokens: int, prompts: int, lengths: Sequence[int]) -> list[Pass]:
+    """Reading the prompts once each, then one pass a token with the replies that still run."""
+    first = Pass(rows=prompt_tokens, head_rows=prompts)
+    running = [sum(length >= place for length in lengths) for place in range(2, max(lengths) + 1)]
+    return [first, *(Pass(rows=rows, head_rows=rows) for rows in running)]
+
+
+class Floor:
+    """The products of one model. Each method times a list of passes, in both ways; seconds of the faster one."""
+
+    def __init__(self, sizes: Sizes, dtype: torch.dtype = torch.bfloat16) -> None:
+        generator = torch.Generator().manual_seed(0)
+
+        def weight(shape: tuple[int, int]) -> Tensor:
+            return torch.randn(shape, generator=generator).to(dtype)
+
+        self._dtype = dtype
+        self._sizes = sizes
+        self._ways = [
+            [[weight(shape) for shape in sizes.shapes(fused=fused)] for _ in range(sizes.layers)]
+            for fused in (False, True)
+        ]
+        self._head = weight((sizes.vocabulary, sizes.hidden))
+
+    def forward(self, passes: Sequence[Pass]) -> float:
+        """Seconds of forward products."""
+        return self._time(passes, forward=True, backward=False)
+
+    def backward(self, passes: Sequence[Pass]) -> float:
+        """Seconds of backward products: gradients of the inputs and of the weights."""
+        return self._time(passes, forward=False, backward=True)
+
+    def training(self, passes: Sequence[Pass]) -> float:
+        """Seconds of forward and backward products."""
+        return self._time(passes, forward=True, backward=True)
+
+    @torch.inference_mode()
+    def _time(self, passes: Sequence[Pass], *, forward: bool, backward: bool) -> float:
+        inputs = self._inputs(passes)
+        outputs = self._outputs(passes) if backward else {}
+
+        def products(weight: Tensor, rows: int) -> None:
+            value = inputs[weight.shape[1]][:rows]
+            if forward:
+                linear(value, weight)
+            if backward:
+                gradient = outputs[weight.shape[0]][:rows]
+                gradient @ weight
+                gradient.T @ value
+
+        def run(layers: Sequence[Sequence[Tensor]]) -> None:
+            for one in passes:
+                for weights in layers:
+                    for weight in weights:
+                        products(weight, one.rows)
+                products(self._head, one.head_rows)
+
+        return self._fastest(run)
+
+    def _outputs(self, passes: Sequence[Pass]) -> dict[int, Tensor]:
+        rows, head_rows = max(one.rows for one in passes), max(one.head_rows for one in passes)
+        widths = {weight.shape[0]: rows for way in self._ways for weight in way[0]} | {
+            self._sizes.vocabulary: head_rows
+        }
+        return {width: torch.randn(count, width).to(self._dtype) for width, count in widths.items()}
+
+    def _inputs(self, passes: Sequence[Pass]) -> dict[int, Tensor]:
+        rows = max(max(one.rows, one.head_rows) for one in passes)
+        widths = {self._sizes.hidden, self._sizes.query, self._sizes.inner}
+        return {width: torch.randn(rows, width).to(self._dtype) for width in widths}
+
+    def _fastest(self, run: Callable[[Sequence[Sequence[Tensor]]], None]) -> float:
+        seconds = []
+        for layers in self._ways:
+            started = time.perf_counter()
+            run(layers)
+            seconds.append(time.perf_counter() - started)
+        return min(seconds)
+
+
+def training_passes(prompt_tokens: int, reply_tokens: int, micro_batch_tokens: int) -> list[Pass]:
+    """The least rows of an optimizer step: each prompt once, each reply token once; the head on reply tokens alone."""
+    rows = prompt_tokens + reply_tokens
+    count = -(-rows // micro_batch_tokens)
+    return [Pass(rows=rows // count, head_rows=reply_tokens // count)] * count
+
+
+def update_seconds(parameters: int) -> float:
+    """Seconds of AdamW on one flat float32 tensor of that many parameters."""
+    weight = torch.nn.Parameter(torch.zeros(parameters))
+    optimizer = torch.optim.AdamW([weight], fused=True)
+    seconds = []
+    for _ in range(3):
+        weight.grad = torch.ones(parameters)
+        started = time.perf_counter()
+        optimizer.step()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def copy_seconds(parameters: int) -> float:
+    """Seconds of one copy of that many float32 numbers into bfloat16 ones."""
+    source, target = torch.zeros(parameters), torch.zeros(parameters, dtype=torch.bfloat16)
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        target.copy_(source)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
