@@ -115,4 +115,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("interrupted; the rows that were measured are kept")
+        sys.exit(130)

@@ -23,14 +23,15 @@ def keep_freed_memory() -> None:
     """Let this process keep memory that it has freed and will want again, where the C library is glibc.
 
     It would return each large tensor to the system at once and fetch zeroed pages for the next: a training step on the
-    processor faulted 740,000 pages that way, a third of its time. The peak stays what it was.
+    processor faulted 740,000 pages that way, a third of its time. The largest tensors still go back at once, lest holes of
+    their size be left. `return_freed_memory` between two stages keeps the sum from growing.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return  # another C library
     mallopt(_TRIM_THRESHOLD, 2**31 - 1)
-    mallopt(_MMAP_THRESHOLD, 2**30)
+    mallopt(_MMAP_THRESHOLD, 2**25)
     mallopt(_ARENA_MAX, 1)  # other threads' arenas cannot grow large
 
 

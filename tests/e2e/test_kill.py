@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 
@@ -56,12 +57,27 @@ def test_killed_between_a_checkpoint_and_the_evaluation_of_its_step(server: Fork
     check_same(files, straight)
 
 
-def test_carried_groups_and_groups_in_flight_come_back(server: ForkServer, carrying: RunFiles, moments: int) -> None:
-    assert server.train("killed-carrying", CARRYING, kill_at=moments // 2).killed
+def test_carried_groups_and_groups_in_flight_come_back(server: ForkServer, carrying: RunFiles) -> None:
+    assert server.train("killed-carrying", CARRYING, torn_line=8).killed  # the metrics of the fifth step
+    files = server.shop.run("killed-carrying")
+    newest = files.folder / "checkpoints" / files.checkpoints[-1]
+    progress = json.loads((newest / "progress.json").read_text())
+    assert (newest / "pending.jsonl").read_text() or progress["state"]["ahead"]["left"]["groups"]
+    assert progress["state"]["ahead"]["groups"]
     server.train("killed-carrying", CARRYING, code=0)
-    check_same(server.shop.run("killed-carrying"), carrying)
+    check_same(files, carrying)
     reasons = {line["reason"] for step in range(1, 7) for line in carrying.rollouts(step)}
     assert "carried" in reasons  # or the test shows nothing
+
+
+def test_carried_groups_come_back_where_none_is_in_flight(server: ForkServer) -> None:
+    settings = (*SETTINGS, "algorithm.dynamic_sampling.max_staleness=4", "algorithm.dynamic_sampling.oversample=8")
+    server.train("waiting", settings, code=0)
+    assert server.train("killed-waiting", settings, torn_line=8).killed
+    files = server.shop.run("killed-waiting")
+    assert (files.folder / "checkpoints" / files.checkpoints[-1] / "pending.jsonl").read_text()
+    server.train("killed-waiting", settings, code=0)
+    check_same(files, server.shop.run("waiting"))
 
 
 @pytest.mark.slow

@@ -34,7 +34,8 @@ def attend_with_normaliser(
 
 def join_parts(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> Tensor:
     """Join attention over two disjoint sets of keys into attention over both: each part weighs its normaliser."""
-    share = torch.sigmoid(first[1] - second[1]).unsqueeze(-1).to(first[0].dtype)
+    # Not torch.sigmoid: the processor computes its last few entries in another way, so rows would depend on their number.
+    share = (second[1] - first[1]).exp_().add_(1.0).reciprocal_().unsqueeze(-1).to(first[0].dtype)
     return torch.lerp(second[0], first[0], share)
 
 

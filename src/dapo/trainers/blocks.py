@@ -39,12 +39,12 @@ class Places:
             rows = rows.index_select(0, self.valid_M)
         flat_NA.index_copy_(0, self.places_BT.flatten()[self.valid_M], rows)
 
-    def cleared(self, padded_BAT: Tensor) -> Tensor:
-        """The same with zeros on padding."""
+    def cleared(self, padded_BAT: Tensor, value: float) -> Tensor:
+        """The same with `value` on padding."""
         if not self.padding.numel():
             return padded_BAT
         rows = padded_BAT.transpose(1, 2)
-        cleared = rows.flatten(0, 1).index_fill(0, self.padding, 0.0)
+        cleared = rows.flatten(0, 1).index_fill(0, self.padding, value)
         return cleared.view(rows.shape).transpose(1, 2)
 
 
@@ -73,13 +73,13 @@ class Block:
         """Write what `replies` would read."""
         self.reply.put(flat_NA, padded)
 
-    def without_prompt_padding(self, padded: Tensor) -> Tensor:
-        """Zeros on padding: there it has no part in a gradient."""
-        return self.prompt.cleared(padded)
+    def without_prompt_padding(self, normaliser: Tensor) -> Tensor:
+        """A log-normaliser of inf on padding: probabilities of 0, so that it has no part in a gradient."""
+        return self.prompt.cleared(normaliser, torch.inf)
 
-    def without_reply_padding(self, padded: Tensor) -> Tensor:
-        """Zeros on padding: there it has no part in a gradient."""
-        return self.reply.cleared(padded)
+    def without_reply_padding(self, normaliser: Tensor) -> Tensor:
+        """The same on the padding of replies."""
+        return self.reply.cleared(normaliser, torch.inf)
 
     def by_group(self, replies_BAT: Tensor) -> Tensor:
         """[G * R, A, T, ...] -> [G, A, R * T, ...]: the tokens of a group's replies one after the other."""

@@ -66,12 +66,12 @@ class PackedAttention:
         for block in self.blocks:
             prompt = self._split(block.prompts(joint_NAD))
             gradient, output, normaliser = (block.prompts(tensor) for tensor in whole)
-            of_prompt = attention_gradients(
-                block.without_prompt_padding(gradient), *prompt, output, normaliser, self.scaling, causal=True
-            )
+            # Not the gradient is cleared but its normaliser: what fills padding looks at later tokens, and 0 * exp(100) is NaN.
+            normaliser = block.without_prompt_padding(normaliser)
+            of_prompt = attention_gradients(gradient, *prompt, output, normaliser, self.scaling, causal=True)
             reply = self._split(block.replies(joint_NAD))
             gradient, output, normaliser = (block.replies(tensor) for tensor in whole)
-            gradient = block.without_reply_padding(gradient)
+            normaliser = block.without_reply_padding(normaliser)
             own = attention_gradients(gradient, *reply, output, normaliser, self.scaling, causal=True)
             shared = attention_gradients(
                 block.by_group(gradient),

@@ -16,6 +16,7 @@ from dapo.engines.native.forward import Forward
 from dapo.engines.native.rows import Row, new_row
 from dapo.engines.native.runner import Runner
 from dapo.errors import EngineError
+from dapo.machine import return_freed_memory
 from dapo.models.render import Renderer
 from dapo.seeds import derive_seed
 from dapo.types import Finish, Prompt, Rollout, RolloutGroup, Sampling, Weights
@@ -80,8 +81,14 @@ class NativeEngine:
             if self._worker is not None:
                 await self._worker
             what = f"The policy of version {weights.policy_version}"
-            await asyncio.to_thread(self._forward.load, weights.source, what=what)
+            await asyncio.to_thread(self._take_over, weights, what)
             self._version = weights.policy_version
+
+    def _take_over(self, weights: Weights, what: str) -> None:
+        """Load weights; give back what generation and training have held, so that neither adds to the other's peak."""
+        self._runner.free()
+        self._forward.load(weights.source, what=what)
+        return_freed_memory()
 
     async def close(self) -> None:
         """Stop after the token that is being made; requests that wait end with an EngineError."""

@@ -104,6 +104,10 @@ class FusedForward:
         self._dtype, self._device = model.dtype, model.device
         self._fills_rows = lays_out_weights(model.device, model.dtype)
         self._model = model
+        self._layers: dict[int, _Layer] = {}
+        self._head: Product | None = None
+        self._norm = torch.empty_like(self._decoder.norm.weight.detach())  # type: ignore[operator]
+        self._embedding = torch.empty_like(self._decoder.embedding.weight.detach())
         self._take(model.state_dict())
 
     def release(self) -> None:
@@ -132,13 +136,14 @@ class FusedForward:
         tokens_N, positions_N = self._filled(tokens_N), self._filled(positions_N)
         hidden_NE = self._embedding[tokens_N]
         cosine_N1D, sine_N1D = self._rotation(positions_N)
-        for number, layer in enumerate(self._layers):
+        for number, layer in self._layers.items():
             attended = self._attend(number, layer, hidden_NE, (cosine_N1D, sine_N1D), plan, count)
             hidden_NE = layer.output.plus(attended, hidden_NE)
             narrow = self._normed(hidden_NE, layer.feed_forward_norm, self._decoder.layers[number].feed_forward_norm)
             hidden_NE = layer.down.plus(layer.up.times(narrow, layer.gate.swish(narrow)), hidden_NE)
         wanted = count if keep_M is None else keep_M.shape[0]
         hidden_ME = hidden_NE if keep_M is None else hidden_NE[self._filled(keep_M)]
+        assert self._head is not None
         return self._head(self._normed(hidden_ME, self._norm, self._decoder.norm))[:wanted]
 
     def _attend(
@@ -183,12 +188,12 @@ class FusedForward:
 
     def _normed(self, x: Tensor, weight: Tensor, module: nn.Module | None) -> Tensor:
         assert module is not None
-        wide = x.float()
+        wide = x.to(torch.float32, copy=True)  # a copy in float32 too: the caller goes on with `x`
         mean = torch.linalg.vecdot(wide, wide).div_(x.shape[-1]).add_(float(module.variance_epsilon))  # type: ignore[arg-type]
         return wide.mul_(mean.rsqrt_().unsqueeze(-1)).to(x.dtype).mul_(weight)
 
     def _take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Lay out a whole set of weights; what was there before stays until all of it is laid out."""
+        """Lay out a whole set of weights, a layer at a time, so that no second copy of the model ever exists."""
 
         def cast(parameter: Tensor) -> Tensor:
             return tensors[self._name_of[id(parameter)]].to(self._device, self._dtype)
@@ -197,11 +202,13 @@ class FusedForward:
             biases = [cast(one.bias) for one in linear if one.bias is not None]
             return Product([cast(one.weight) for one in linear], biases)
 
-        layers = [_laid_out(layer, cast, product) for layer in self._decoder.layers]
-        head = product(self._decoder.head)
-        norm = cast(self._decoder.norm.weight).clone()  # type: ignore[arg-type]
-        self._embedding = cast(self._decoder.embedding.weight).clone()
-        self._layers, self._head, self._norm = layers, head, norm
+        for number, layer in enumerate(self._decoder.layers):
+            self._layers.pop(number, None)  # its memory is the next one's
+            self._layers[number] = _laid_out(layer, cast, product)
+        self._head = None
+        self._head = product(self._decoder.head)
+        self._norm.copy_(tensors[self._name_of[id(self._decoder.norm.weight)]])
+        self._embedding.copy_(tensors[self._name_of[id(self._decoder.embedding.weight)]])
 
 
 def _laid_out(layer: DecoderLayer, cast: Callable[[Tensor], Tensor], product: Callable[..., Product]) -> _Layer:

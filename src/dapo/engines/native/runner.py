@@ -125,6 +125,12 @@ class Runner:
         self._prompt_lengths.clear()
         self._first_logits.clear()
 
+    def free(self) -> None:
+        """Give back the caches' memory; nothing may be under way."""
+        assert not self.rows
+        self._replies.free()
+        self._prompts.free()
+
     def _logits(
         self, tokens: Sequence[int], positions: Sequence[int], plan: AttentionPlan, keep_M: Tensor | None
     ) -> Tensor:
