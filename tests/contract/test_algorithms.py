@@ -745,3 +745,30 @@ def test_the_mean_of_a_shuffled_step_is_taken_once_and_by_its_rows(folder: Path)
     order = random.Random(3).sample(range(11), 11)
     assert torch.equal(take_rows(minibatch, order).weight_BT, minibatch.weight_BT[torch.tensor(order)])
     assert float(minibatch.weight_BT.sum()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["dapo", "dr_grpo", "gspo", "cispo", "rloo"])
+def test_replies_of_advantage_zero_are_left_out_and_stay_in_the_denominator(folder: Path, name: str) -> None:
+    minibatch = minibatch_of(folder, config_of(name))
+    without = dict(minibatch.columns)
+    without[ADVANTAGES] = without[ADVANTAGES].clone()
+    without[ADVANTAGES][[0, 2]] = 0.0
+    minibatch = replace(minibatch, columns=without)
+    algorithm = config_of(name).build(MAX_TOKENS)
+    assert algorithm.skips_zero_advantage
+    whole = open_trainer(folder, config_of(name))
+    whole._skips_zero_advantage = False
+    skipping = open_trainer(folder, config_of(name))
+    left = sorted(row for rows in skipping._training_rows(minibatch) for row in rows)
+
+    assert left == [row for row in range(minibatch.num_rows) if bool((without[ADVANTAGES][row] != 0).any())]
+    assert not {0, 2} & set(left)
+    check_same(skipping.gradient(minibatch), whole.gradient(minibatch))
+    found, wanted = skipping.step(minibatch).stats, whole.step(minibatch).stats
+    assert found["tokens/trained"] == wanted["tokens/trained"]
+    assert found["optim/loss"].value == pytest.approx(wanted["optim/loss"].value, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo", "kl_cov"])
+def test_no_reply_is_left_out_where_something_else_pulls_on_it(name: str) -> None:
+    assert not config_of(name).build(MAX_TOKENS).skips_zero_advantage

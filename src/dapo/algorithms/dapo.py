@@ -44,4 +44,5 @@ class DAPOConfig(CommonConfig):
             label=self.label_by_group(group_normalised),
             weigh=weigh_by(self.loss_mean, max_tokens=max_tokens, micro_batch_rows=self.micro_batch_rows),
             loss=policy.clipped_loss(clip_low=self.clip_low, clip_high=self.clip_high, dual_clip=self.dual_clip),
+            skips_zero_advantage=True,
         )

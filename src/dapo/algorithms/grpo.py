@@ -55,4 +55,5 @@ class GRPOConfig(CommonConfig):
             weigh=weigh_by(self.loss_mean, max_tokens=max_tokens),
             loss=with_kl(loss, beta=self.kl_beta, estimator=self.kl_estimator) if uses_reference else loss,
             reference=self.reference.build() if uses_reference else None,
+            skips_zero_advantage=not uses_reference,  # a KL pulls on every reply
         )

@@ -34,6 +34,7 @@ class DrGRPOConfig(CommonConfig):
             label=self.label_by_group(group_centred),
             weigh=weigh_by(self.loss_mean, max_tokens=max_tokens),
             loss=policy.clipped_loss(clip_low=self.clip, clip_high=self.clip, dual_clip=None),
+            skips_zero_advantage=True,
         )
 
 
@@ -59,6 +60,7 @@ class GSPOConfig(CommonConfig):
             label=self.label_by_group(group_normalised),
             weigh=weigh_by("sequence_mean", max_tokens=max_tokens),
             loss=sequence_clipped_loss(clip_low=self.clip_low, clip_high=self.clip_high),
+            skips_zero_advantage=True,
         )
 
 
@@ -86,6 +88,7 @@ class CISPOConfig(CommonConfig):
             label=self.label_by_group(group_normalised),
             weigh=weigh_by(self.loss_mean, max_tokens=max_tokens),
             loss=clipped_weight_loss(clip_low=self.clip_low, clip_high=self.clip_high),
+            skips_zero_advantage=True,
         )
 
 
@@ -109,6 +112,7 @@ class RLOOConfig(CommonConfig):
             label=self.label_by_group(leave_one_out),
             weigh=weigh_by(self.loss_mean, max_tokens=max_tokens),
             loss=reinforce_loss(),
+            skips_zero_advantage=True,
         )
 
 

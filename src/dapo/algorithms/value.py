@@ -61,6 +61,8 @@ class Algorithm:
     loss      (logprobs_BT, columns) -> loss of each token, before any mean
     critic    settings of the critic that the trainer keeps beside the policy, if the algorithm has one
     reference settings of the frozen reference that the trainer keeps, if the algorithm has one
+    skips_zero_advantage  whether a reply of advantage 0 throughout has no gradient, so that the trainer may leave it out;
+              its tokens stay in the weights' denominator
     """
 
     needs: frozenset[str]
@@ -71,3 +73,4 @@ class Algorithm:
     loss: Loss
     critic: CriticSettings | None = None
     reference: ReferenceSettings | None = None
+    skips_zero_advantage: bool = False

@@ -61,6 +61,7 @@ class LocalConfig(Frozen):
             precision=resolve_precision(self.precision, model.device),
             micro_batch_tokens=self.micro_batch_tokens,
             activation_checkpointing=self.activation_checkpointing,
+            skips_zero_advantage=algorithm.skips_zero_advantage,
             critic=algorithm.critic,
             reference=algorithm.reference,
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dapo.algorithms.value import (
+    ADVANTAGES,
     OLD_LOGPROBS,
     REFERENCE_LOGPROBS,
     TRAINED,
@@ -68,6 +69,7 @@ class LocalTrainer:
         precision: torch.dtype = torch.float32,
         micro_batch_tokens: int = 4096,
         activation_checkpointing: bool = False,
+        skips_zero_advantage: bool = False,
         critic: CriticSettings | None = None,
         reference: ReferenceSettings | None = None,
     ) -> None:
@@ -77,6 +79,7 @@ class LocalTrainer:
         self._temperature = temperature
         self._precision = precision
         self._micro_batch_tokens = micro_batch_tokens
+        self._skips_zero_advantage = skips_zero_advantage and critic is None  # a critic learns from every reply
         self._updates = 0
         self._buffers = Buffers()
         make_forward = choose_forward(model, checkpointing=activation_checkpointing)
@@ -184,6 +187,17 @@ class LocalTrainer:
     def _micro_batches(self, rows: Batch | Minibatch) -> list[list[int]]:
         return self._forward.micro_batches(rows.prompt_ids, rows.lengths_B, self._micro_batch_tokens)
 
+    def _training_rows(self, minibatch: Minibatch) -> list[list[int]]:
+        """The micro-batches of the rows that have a gradient."""
+        if not self._skips_zero_advantage:
+            return self._micro_batches(minibatch)
+        live_B = ((minibatch.columns[ADVANTAGES] != 0) & minibatch.trained_BT).any(dim=1)
+        rows = live_B.nonzero().squeeze(1).tolist()
+        if not rows:
+            return []
+        parts = self._micro_batches(select_rows(minibatch, rows))
+        return [[rows[row] for row in part] for part in parts]
+
     def _over_rows(self, batch: Batch, run: Callable[[Rows], Tensor]) -> Tensor:
         """Collect [B, T] from passes over micro-batches of rows (prompts, tokens, lengths)."""
         found_BT = torch.zeros_like(batch.sampled_logprobs_BT)
@@ -224,9 +238,9 @@ class LocalTrainer:
 
     def _accumulate(self, minibatch: Minibatch, *, trains_policy: bool) -> tuple[dict[str, Stat], tuple[int, ...]]:
         """Add up the gradients of all micro-batches. Rows whose loss is not finite are returned beside the statistics."""
-        stats: dict[str, Stat] = {}
+        stats: dict[str, Stat] = {"optim/loss": Total(value=0.0)} if trains_policy else {}
         suspects: list[int] = []
-        for rows in self._micro_batches(minibatch):
+        for rows in self._training_rows(minibatch):
             micro = select_rows(minibatch, rows)
             device = self._model.device
             trained_BT = micro.trained_BT.to(device)
@@ -241,6 +255,8 @@ class LocalTrainer:
                 # The same weights as the policy's: a mean of this rank's own tokens would not add up to the step's.
                 weight_BT = micro.weight_BT.to(device)
                 stats = merge_stats(stats, self._critic.backward(micro, columns, trained_BT, weight_BT))
+        if trains_policy:
+            stats["tokens/trained"] = Total(value=float(minibatch.trained_BT.sum()))  # with rows that were left out
         return stats, tuple(sorted(suspects))
 
     def _backward(
