@@ -152,7 +152,7 @@ class FakeTrainer:
     def precision(self) -> str:
         return "float32"
 
-    def annotate(self, batch: Batch, needs: frozenset[str]) -> Columns:
+    def annotate(self, batch: Batch | Minibatch, needs: frozenset[str]) -> Columns:
         self.asked.append(needs)
         return {name: torch.full_like(batch.sampled_logprobs_BT, -0.25) for name in needs}
 

@@ -1,7 +1,8 @@
 """What the processor needs for the matrix products alone: the same shapes in the same order, and nothing between them.
 
-Every layer has weights of its own, as in the model, so that they come from memory as they do there. Two ways are timed,
-and the faster one is the floor: each projection by itself, and with query, key and value, and gate and up, in one product.
+Every layer has weights of its own, as in the model, so that they come from memory as they do there. Several ways are timed,
+and the fastest one is the floor: each projection by itself; with query, key and value, and gate and up, in one product; and
+for forward products the latter with weights that were laid out for the processor's kernels before.
 """
 
 from __future__ import annotations
@@ -68,8 +69,12 @@ def decoding_passes(prompt_tokens: int, prompts: int, lengths: Sequence[int]) ->
     return [first, *(Pass(rows=rows, head_rows=rows) for rows in running)]
 
 
+Layers = Sequence[Sequence[Tensor]]
+REPEATS = 2
+
+
 class Floor:
-    """The products of one model. Each method times a list of passes, in both ways; seconds of the faster one."""
+    """The products of one model. Each method times a list of passes in all ways, twice; seconds of the fastest."""
 
     def __init__(self, sizes: Sizes, dtype: torch.dtype = torch.bfloat16) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -79,66 +84,114 @@ class Floor:
 
         self._dtype = dtype
         self._sizes = sizes
-        self._ways = [
+        self._apart, self._fused = (
             [[weight(shape) for shape in sizes.shapes(fused=fused)] for _ in range(sizes.layers)]
             for fused in (False, True)
-        ]
+        )
         self._head = weight((sizes.vocabulary, sizes.hidden))
 
+    @torch.inference_mode()
     def forward(self, passes: Sequence[Pass]) -> float:
-        """Seconds of forward products."""
-        return self._time(passes, forward=True, backward=False)
+        """Seconds of forward products, also with the weights laid out ahead for the processor where that can be."""
+        inputs = self._inputs(passes)
 
-    def backward(self, passes: Sequence[Pass]) -> float:
-        """Seconds of backward products: gradients of the inputs and of the weights."""
-        return self._time(passes, forward=False, backward=True)
+        def plain(layers: Layers) -> Callable[[], None]:
+            def product(weight: Tensor, width: int, rows: int) -> None:
+                linear(inputs[width][:rows], weight)
 
-    def training(self, passes: Sequence[Pass]) -> float:
-        """Seconds of forward and backward products."""
-        return self._time(passes, forward=True, backward=True)
+            return self._runner(passes, layers, self._head, self._widths(layers), product)
+
+        ways = [plain(self._apart), plain(self._fused)]
+        try:
+            ways.append(self._laid_out(passes, inputs))
+        except (RuntimeError, AttributeError, NotImplementedError):
+            pass  # this processor or this torch has no such layout
+        return fastest(ways)
 
     @torch.inference_mode()
-    def _time(self, passes: Sequence[Pass], *, forward: bool, backward: bool) -> float:
-        inputs = self._inputs(passes)
-        outputs = self._outputs(passes) if backward else {}
+    def backward(self, passes: Sequence[Pass]) -> float:
+        """Seconds of backward products: gradients of the inputs and of the weights."""
+        return self._training(passes, forward=False)
 
-        def products(weight: Tensor, rows: int) -> None:
-            value = inputs[weight.shape[1]][:rows]
+    @torch.inference_mode()
+    def training(self, passes: Sequence[Pass]) -> float:
+        """Seconds of forward and backward products."""
+        return self._training(passes, forward=True)
+
+    def _training(self, passes: Sequence[Pass], *, forward: bool) -> float:
+        inputs, outputs = self._inputs(passes), self._outputs(passes)
+
+        def product(weight: Tensor, width: int, rows: int) -> None:
+            value, gradient = inputs[width][:rows], outputs[weight.shape[0]][:rows]
             if forward:
                 linear(value, weight)
-            if backward:
-                gradient = outputs[weight.shape[0]][:rows]
-                gradient @ weight
-                gradient.T @ value
+            gradient @ weight
+            gradient.T @ value
 
-        def run(layers: Sequence[Sequence[Tensor]]) -> None:
+        return fastest(
+            [
+                self._runner(passes, layers, self._head, self._widths(layers), product)
+                for layers in (self._apart, self._fused)
+            ]
+        )
+
+    def _laid_out(self, passes: Sequence[Pass], inputs: dict[int, Tensor]) -> Callable[[], None]:
+        """The fused products with weights in the layout of the processor's kernels, which is not timed."""
+        operations = torch.ops.mkldnn
+        typical = sorted(one.rows for one in passes)[len(passes) // 2]
+
+        def lay_out(weight: Tensor) -> Tensor:
+            laid: Tensor = operations._reorder_linear_weight(weight, typical)
+            return laid
+
+        def product(weight: Tensor, width: int, rows: int) -> None:
+            operations._linear_pointwise(inputs[width][:rows], weight, None, "none", [], "")
+
+        layers = [[lay_out(weight) for weight in weights] for weights in self._fused]
+        return self._runner(passes, layers, lay_out(self._head), self._widths(self._fused), product)
+
+    def _runner(
+        self,
+        passes: Sequence[Pass],
+        layers: Layers,
+        head: Tensor,
+        widths: Sequence[int],
+        product: Callable[[Tensor, int, int], None],
+    ) -> Callable[[], None]:
+        def run() -> None:
             for one in passes:
                 for weights in layers:
-                    for weight in weights:
-                        products(weight, one.rows)
-                products(self._head, one.head_rows)
+                    for weight, width in zip(weights, widths, strict=True):
+                        product(weight, width, one.rows)
+                product(head, self._sizes.hidden, one.head_rows)
 
-        return self._fastest(run)
+        return run
 
-    def _outputs(self, passes: Sequence[Pass]) -> dict[int, Tensor]:
-        rows, head_rows = max(one.rows for one in passes), max(one.head_rows for one in passes)
-        widths = {weight.shape[0]: rows for way in self._ways for weight in way[0]} | {
-            self._sizes.vocabulary: head_rows
-        }
-        return {width: torch.randn(count, width).to(self._dtype) for width, count in widths.items()}
+    @staticmethod
+    def _widths(layers: Layers) -> list[int]:
+        return [weight.shape[1] for weight in layers[0]]
 
     def _inputs(self, passes: Sequence[Pass]) -> dict[int, Tensor]:
         rows = max(max(one.rows, one.head_rows) for one in passes)
         widths = {self._sizes.hidden, self._sizes.query, self._sizes.inner}
         return {width: torch.randn(rows, width).to(self._dtype) for width in widths}
 
-    def _fastest(self, run: Callable[[Sequence[Sequence[Tensor]]], None]) -> float:
-        seconds = []
-        for layers in self._ways:
+    def _outputs(self, passes: Sequence[Pass]) -> dict[int, Tensor]:
+        rows, head_rows = max(one.rows for one in passes), max(one.head_rows for one in passes)
+        widths = {weight.shape[0]: rows for layers in (self._apart, self._fused) for weight in layers[0]}
+        widths[self._sizes.vocabulary] = head_rows
+        return {width: torch.randn(count, width).to(self._dtype) for width, count in widths.items()}
+
+
+def fastest(ways: Sequence[Callable[[], None]]) -> float:
+    """Seconds of the fastest of several ways, each timed `REPEATS` times: the first time also makes the kernels."""
+    seconds = []
+    for _ in range(REPEATS):
+        for way in ways:
             started = time.perf_counter()
-            run(layers)
+            way()
             seconds.append(time.perf_counter() - started)
-        return min(seconds)
+    return min(seconds)
 
 
 def training_passes(prompt_tokens: int, reply_tokens: int, micro_batch_tokens: int) -> list[Pass]:

@@ -117,6 +117,8 @@ def work(request: Mapping[str, Any]) -> dict[str, Any]:
     wanted = sum(map(sum, request["lengths"]))
     written = [step["sampling/tokens_generated"] for step in watch.steps]
     assert written == [wanted] * request["steps"], f"{written} tokens were written a step, not {wanted}"
+    unseen = [kind for kind, seconds in watch.steps[-1]["watched"].items() if seconds == 0.0]
+    assert not unseen, f"nothing was seen of {unseen}: benchmarks/product/timers.py watches functions that do not run"
     return {
         "steps": watch.steps,
         "floors": stage_floors(request, config.trainer.micro_batch_tokens) if request["timers"] else {},

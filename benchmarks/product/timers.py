@@ -15,6 +15,7 @@ from typing import Any
 WATCHED: tuple[tuple[str, str, str], ...] = (
     ("generate", "dapo.engines.native.engine", "NativeEngine._advance"),
     ("old_logprobs", "dapo.trainers.core", "LocalTrainer.annotate"),
+    ("forward", "dapo.trainers.fused", "FusedForward.logprobs"),
     ("forward", "dapo.trainers.forward", "PackedForward.logprobs"),
     ("backward", "torch", "Tensor.backward"),
     ("optimizer", "torch.nn.utils", "clip_grad_norm_"),

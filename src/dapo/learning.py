@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from dapo.algorithms.value import ADVANTAGES, OLD_LOGPROBS, Algorithm
 from dapo.batching import minibatch_rows, minibatches, pack
 from dapo.errors import RunError
 from dapo.ports import Trainer
-from dapo.types import Batch, Collected, LabelledBatch, Mean, Update
+from dapo.types import Batch, Collected, LabelledBatch, Mean, Minibatch, Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +50,17 @@ def learn(
     """
     batch = pack(collected.kept)
     is_older_B = batch.version_B < version
-    needs = set(algorithm.needs)
-    if reuses_rollouts or bool(is_older_B.any()):
-        needs.add(OLD_LOGPROBS)
+    has_older = bool(is_older_B.any())
+    needs = set(algorithm.needs) | ({OLD_LOGPROBS} if has_older else set())
     if engine_is_old:
         needs.discard(OLD_LOGPROBS)
     notes: Mapping[str, Tensor] = trainer.annotate(batch, frozenset(needs))
     labelled = algorithm.label(batch, {**notes, **_old_logprobs(batch, notes, is_older_B, engine_is_old=engine_is_old)})
+    parts = minibatches(labelled, algorithm.weigh, updates)
+    if reuses_rollouts and OLD_LOGPROBS not in labelled.columns:
+        parts = _with_old_logprobs(trainer, parts)
     made: list[Update] = []
     suspects: list[int] = []
-    parts = minibatches(labelled, algorithm.weigh, updates)
     for part, rows in zip(parts, minibatch_rows(labelled, updates), strict=True):
         update = trainer.step(part)
         made.append(update)
@@ -67,6 +68,16 @@ def learn(
             seen = update.suspect_rows or tuple(range(part.num_rows))
             suspects += [rows[row] for row in seen]
     return Learnt(labelled=labelled, updates=tuple(made), suspects=tuple(suspects))
+
+
+def _with_old_logprobs(trainer: Trainer, parts: Sequence[Minibatch]) -> list[Minibatch]:
+    """Give every optimizer step but the first the log-probabilities of the policy before the first.
+
+    In the first they are those that its own pass computes, so none is made for them.
+    """
+    wanted = frozenset({OLD_LOGPROBS})
+    later = [replace(part, columns={**part.columns, **trainer.annotate(part, wanted)}) for part in parts[1:]]
+    return [*parts[:1], *later]
 
 
 def _old_logprobs(

@@ -91,8 +91,8 @@ class Trainer(Protocol):
         """What its passes through the model compute in, e.g. `bfloat16`."""
         ...
 
-    def annotate(self, batch: Batch, needs: frozenset[str]) -> Columns:
-        """Columns that only the trainer can compute (e.g. `old_logprobs`), each [B, T], for all rows at once."""
+    def annotate(self, batch: Batch | Minibatch, needs: frozenset[str]) -> Columns:
+        """Columns that only the trainer can compute (e.g. `old_logprobs`), each [B, T], under the present policy."""
         ...
 
     def step(self, minibatch: Minibatch) -> Update:

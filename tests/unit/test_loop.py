@@ -199,11 +199,15 @@ def test_with_one_use_of_a_rollout_no_old_log_probabilities_are_asked_for() -> N
     assert set(scene.trainer.minibatches[0].columns) == {"advantages"}
 
 
-def test_with_more_the_trainer_computes_them_once_before_the_first_update() -> None:
+def test_with_more_the_trainer_computes_them_before_the_first_update_for_all_later_ones() -> None:
+    """In the first update they are what its own pass computes: nothing is asked for it."""
     scene = Scene(steps=1, reuses_rollouts=True)
     scene.train()
-    assert scene.trainer.asked == [frozenset({"old_logprobs"})]
-    for part in scene.trainer.minibatches:
+    first, *later = scene.trainer.minibatches
+    assert later
+    assert scene.trainer.asked == [frozenset(), *(frozenset({"old_logprobs"}) for _ in later)]
+    assert "old_logprobs" not in first.columns
+    for part in later:
         assert part.columns["old_logprobs"].unique().tolist() == [-0.25]
 
 

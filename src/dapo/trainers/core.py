@@ -22,15 +22,15 @@ from dapo.algorithms.value import (
     ReferenceSettings,
 )
 from dapo.batching import select_rows
-from dapo.maths.kl import kl_k3
 from dapo.models.weights import copy_weights
 from dapo.trainers.critic import Critic
-from dapo.trainers.forward import Forward, ReplyLogprobs
+from dapo.trainers.forward import Forward
 from dapo.trainers.pick import choose_forward
 from dapo.trainers.precision import ComputeCopy
 from dapo.trainers.reference import Reference
 from dapo.trainers.state import Buffers, TrainerSnapshot, load_trainer_state, take_snapshot
-from dapo.types import Batch, Columns, Mean, Minibatch, Peak, Stat, TokenLoss, Total, Update, Weights, merge_stats
+from dapo.trainers.watching import mismatch, watch
+from dapo.types import Batch, Columns, Mean, Minibatch, Peak, Stat, Total, Update, Weights, merge_stats
 
 Rows = tuple[tuple[tuple[int, ...], ...], Tensor, Tensor]
 """Prompts, reply tokens [B, T] and lengths [B]."""
@@ -108,7 +108,7 @@ class LocalTrainer:
         return self._updates
 
     @torch.no_grad()
-    def annotate(self, batch: Batch, needs: frozenset[str]) -> Columns:
+    def annotate(self, batch: Batch | Minibatch, needs: frozenset[str]) -> Columns:
         """Columns [B, T] of the whole batch under the present models, at the sampling temperature, for what is asked of
         `old_logprobs`, `reference_logprobs` (where there is a reference) and `values` (where there is a critic)."""
         passes: dict[str, Callable[[Rows], Tensor]] = {OLD_LOGPROBS: lambda rows: self._logprobs(self._forward, rows)}
@@ -198,7 +198,7 @@ class LocalTrainer:
         parts = self._micro_batches(select_rows(minibatch, rows))
         return [[rows[row] for row in part] for part in parts]
 
-    def _over_rows(self, batch: Batch, run: Callable[[Rows], Tensor]) -> Tensor:
+    def _over_rows(self, batch: Batch | Minibatch, run: Callable[[Rows], Tensor]) -> Tensor:
         """Collect [B, T] from passes over micro-batches of rows (prompts, tokens, lengths)."""
         found_BT = torch.zeros_like(batch.sampled_logprobs_BT)
         for rows in self._micro_batches(batch):
@@ -291,40 +291,3 @@ class LocalTrainer:
             "optim/lr": Peak(value=rate),
             "optim/updates": Peak(value=float(self._updates)),
         }
-
-
-@torch.no_grad()
-def watch(token_loss: TokenLoss, forward: ReplyLogprobs, trained_BT: Tensor) -> dict[str, Stat]:
-    """Measure what is watched, over the tokens that train and no others."""
-    count = float(trained_BT.sum())
-    means = {
-        "policy/entropy": forward.entropy_BT,
-        "policy/prob_mean": forward.logprobs_BT.exp(),
-        **token_loss.watch,
-    }
-    stats: dict[str, Stat] = {
-        name: Mean(total=float(torch.where(trained_BT, tensor, 0.0).sum(dtype=torch.float64)), count=count)
-        for name, tensor in means.items()
-    }
-    if count:
-        stats |= {name: Peak(value=float(tensor[trained_BT].max())) for name, tensor in token_loss.peaks.items()}
-    stats["tokens/trained"] = Total(value=count)
-    return stats
-
-
-@torch.no_grad()
-def mismatch(logprobs_BT: Tensor, sampled_BT: Tensor, measured_BT: Tensor) -> dict[str, Stat]:
-    """How far the engine's log-probabilities lie from the trainer's on tokens that the present policy sampled.
-
-    `mismatch/kl` estimates KL(engine || trainer) in nats a token; `mismatch/max_ratio` is the largest factor between
-    the two probabilities of a token, either way.
-    """
-    if not bool(measured_BT.any()):
-        return {}
-    engine, trainer = sampled_BT[measured_BT], logprobs_BT[measured_BT]
-    terms = kl_k3(engine, trainer)
-    widest = math.exp(min(50.0, float((engine - trainer).abs().max())))
-    return {
-        "mismatch/kl": Mean(total=float(terms.sum(dtype=torch.float64)), count=float(terms.numel())),
-        "mismatch/max_ratio": Peak(value=widest),
-    }

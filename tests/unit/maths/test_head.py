@@ -100,3 +100,73 @@ def test_logits_of_any_size_stay_finite() -> None:
     assert entropy.tolist() == [0.0, 0.0]
     assert hidden.grad is not None and bool(torch.isfinite(hidden.grad).all())
     assert weight.grad is not None and weight.grad.tolist() == [[-1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("chunk_tokens", [1, 3, 7, 50])
+@pytest.mark.parametrize("slice_tokens", [0, 1, 2, 5, 50])
+def test_the_size_of_chunks_and_of_slices_within_them_changes_nothing(
+    chunk_tokens: int, slice_tokens: int, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit below one token's logits still takes one token at a time."""
+    hidden, weight, tokens = made()
+    scale = torch.linspace(-1, 2, TOKENS, dtype=torch.float64)
+    expected = plain(hidden, weight, tokens, temperature)
+    wanted = torch.autograd.grad((scale * expected).sum(), (hidden, weight))
+    monkeypatch.setattr(head, "CHUNK_LOGITS", chunk_tokens * VOCABULARY)
+    monkeypatch.setattr(head, "SLICE_LOGITS", slice_tokens * VOCABULARY + 3)
+
+    found, entropy = head_logprobs(hidden, weight, tokens, temperature)
+    gradients = torch.autograd.grad((scale * found).sum(), (hidden, weight))
+
+    probability = (hidden.detach() @ weight.detach().T / temperature).softmax(dim=1)
+    assert (found - expected).abs().max() < 1e-13
+    assert (entropy + (probability * probability.log()).sum(dim=1)).abs().max() < 1e-13
+    assert all((one - two).abs().max() < 1e-13 for one, two in zip(gradients, wanted, strict=True))
+
+
+@pytest.mark.parametrize("live", [(), (0,), (6,), (1, 4), (0, 1, 2, 3, 4, 5), (2, 3, 6)], ids=str)
+def test_tokens_whose_gradient_is_zero_are_left_out_of_backward_and_nothing_else(
+    live: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, weight, tokens = made()
+    scale = torch.zeros(TOKENS, dtype=torch.float64)
+    scale[list(live)] = torch.tensor([1.5, -2.0, 0.5, 3.0, -1.0, 0.25], dtype=torch.float64)[: len(live)]
+    wanted = torch.autograd.grad((scale * plain(hidden, weight, tokens, 0.7)).sum(), (hidden, weight))
+    found, _ = head_logprobs(hidden, weight, tokens, 0.7)
+    worked_on: list[int] = []
+    scaled = head._scaled
+
+    def counting(logits: Tensor, temperature: float) -> Tensor:
+        worked_on.append(logits.shape[0])
+        return scaled(logits, temperature)
+
+    monkeypatch.setattr(head, "_scaled", counting)
+    gradients = torch.autograd.grad((scale * found).sum(), (hidden, weight))
+
+    assert sum(worked_on) == len(live)
+    assert all((one - two).abs().max() < 1e-13 for one, two in zip(gradients, wanted, strict=True))
+    others = [token for token in range(TOKENS) if token not in live]
+    assert not gradients[0][others].any()
+    if not live:
+        assert not gradients[1].any()
+
+
+def test_no_token_at_all_gives_nothing_and_gradients_of_zero() -> None:
+    hidden, weight, _ = made()
+    logprobs, entropy = head_logprobs(hidden[:0], weight, torch.empty(0, dtype=torch.long), 1.0)
+    logprobs.sum().backward()
+    assert logprobs.shape == entropy.shape == (0,)
+    assert hidden.grad is not None and not hidden.grad.any()
+    assert weight.grad is not None and not weight.grad.any()
+
+
+def test_a_gradient_that_is_no_number_stays_one(chunk: int) -> None:
+    """It must not pass for a zero and be left out: the trainer finds it in the gradient's norm."""
+    hidden, weight, tokens = made()
+    scale = torch.zeros(TOKENS, dtype=torch.float64)
+    scale[2] = torch.nan
+    head_logprobs(hidden, weight, tokens, 1.0)[0].backward(scale)
+    assert hidden.grad is not None and bool(hidden.grad[2].isnan().all())
+    assert not hidden.grad[[0, 1, 3, 4, 5, 6]].any()
+    assert weight.grad is not None and bool(weight.grad.isnan().any())

@@ -45,3 +45,28 @@ def test_the_copy_follows_an_update_when_it_is_refreshed_and_not_before(tiny: Ti
     assert torch.equal(narrow, wide.bfloat16())
     assert copy.model.get_output_embeddings().weight is narrow  # tied weights stay tied
     assert wide.dtype is torch.float32
+
+
+def test_the_gradients_memory_is_used_again_and_holds_the_sum_of_each_updates_micro_batches(tiny: Tiny) -> None:
+    master = load_model(model_config(tiny(kind="qwen2")), torch.float32)
+    copy = ComputeCopy(master, torch.bfloat16)
+    alone = load_model(model_config(tiny(kind="qwen2")), torch.bfloat16)
+    updates = [[20, 30, 40, 50], [60, 21, 9, 33]], [[11, 12, 13, 14], [15, 16, 17, 18], [70, 80, 19, 20]], [[44, 45]]
+    places: list[int] = []
+    for number, micro_batches in enumerate(updates):
+        wanted = [torch.zeros_like(parameter) for parameter in master.parameters()]
+        for tokens in micro_batches:
+            copy.model(input_ids=torch.tensor([tokens])).logits.float().square().mean().backward()
+            alone.zero_grad()
+            alone(input_ids=torch.tensor([tokens])).logits.float().square().mean().backward()
+            for total, parameter in zip(wanted, alone.parameters(), strict=True):
+                assert parameter.grad is not None
+                total += parameter.grad
+        gradients = [parameter.grad for parameter in master.parameters() if parameter.grad is not None]
+        assert len(gradients) == len(wanted)
+        assert all(gradient.dtype is torch.float32 for gradient in gradients)
+        assert all(torch.equal(gradient, total) for gradient, total in zip(gradients, wanted, strict=True))
+        places = places or [gradient.data_ptr() for gradient in gradients]
+        assert [gradient.data_ptr() for gradient in gradients] == places, number
+        for parameter in master.parameters():
+            parameter.grad = None  # as `zero_grad(set_to_none=True)` between updates
