@@ -102,7 +102,8 @@ def generate_vs_floor(options: Options) -> Measured:
         ratio="product/peer",
         notes=[
             "floor: in bfloat16, each prompt read once, then in every decoding step the projections of all layers and the "
-            "head for as many rows as replies still run; projections one by one, fused, or fused with weights laid out ahead for the processor, whichever is fastest"
+            "head for as many rows as replies still run; projections one by one, fused, or fused with weights laid out for "
+            "the processor ahead, whichever is fastest"
         ],
         details={"seconds": answer["seconds"], "floor_seconds": answer["floor_seconds"]},
     )

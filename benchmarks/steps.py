@@ -38,7 +38,7 @@ def trl_request(work: Workload, *, updates: int, steps: int, settings: Mapping[s
         "updates": updates,
         "steps": steps,
         "max_tokens": max(map(max, work.lengths)),
-        "reward": "coin",
+        "reward": "lot",
         "soft_overlong": False,
         "rule_file": str(RULE),
         "shuffle": False,
@@ -105,7 +105,7 @@ def _against_trl(name: str, meaning: str, work: Workload, updates: int, options:
         notes=[
             f"{len(work.lengths)} prompts of {min(widths)} to {max(widths)} tokens x {len(work.lengths[0])} replies, "
             f"{work.tokens} reply tokens, {updates} updates; every reply ends at the same length on both sides; no dynamic "
-            "sampling; a coin as reward, so that every group trains",
+            "sampling; a reward drawn by lot from the text, so that every reply trains",
             "both: float32 weights and AdamW, bfloat16 in the passes; the first step of each run is not counted",
             *notes,
         ],

@@ -80,18 +80,19 @@ def load_rule(path: str) -> Any:
 
 
 def make_reward(given: dict[str, Any], end_token: int, accuracies: list[float]) -> Any:
-    """+1 or -1: by the answer (a truncated reply is wrong), or by a coin that the text itself tosses."""
+    """+1 or -1 by the answer (a truncated reply is wrong), or a number from -1 to 1 that the text itself draws."""
     rule = load_rule(given["rule_file"])
 
     def reward(completions: list[Any], completion_ids: list[Any], answer: list[str], **_: Any) -> list[float]:
         texts = [one[0]["content"] for one in completions]
-        if given["reward"] == "coin":
-            right = [zlib.crc32(text.encode()) % 2 == 0 for text in texts]
-        else:
-            right = [
-                ids[-1] == end_token and rule.final_integer(text) == rule.canonical_integer(gold)
-                for text, ids, gold in zip(texts, completion_ids, answer, strict=True)
-            ]
+        if given["reward"] == "lot":
+            drawn = [zlib.crc32(text.encode()) % 2001 / 1000 - 1 for text in texts]
+            accuracies.append(sum(one > 0 for one in drawn) / len(drawn))
+            return drawn
+        right = [
+            ids[-1] == end_token and rule.final_integer(text) == rule.canonical_integer(gold)
+            for text, ids, gold in zip(texts, completion_ids, answer, strict=True)
+        ]
         accuracies.append(sum(right) / len(right))
         return [1.0 if one else -1.0 for one in right]
 

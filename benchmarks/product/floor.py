@@ -7,6 +7,7 @@ for forward products the latter with weights that were laid out for the processo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -102,10 +103,8 @@ class Floor:
             return self._runner(passes, layers, self._head, self._widths(layers), product)
 
         ways = [plain(self._apart), plain(self._fused)]
-        try:
+        with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):  # not every torch has the layout
             ways.append(self._laid_out(passes, inputs))
-        except (RuntimeError, AttributeError, NotImplementedError):
-            pass  # this processor or this torch has no such layout
         return fastest(ways)
 
     @torch.inference_mode()

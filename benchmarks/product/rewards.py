@@ -1,4 +1,4 @@
-"""A reward that costs nothing and gives nearly every group right and wrong replies."""
+"""A reward that costs nothing and differs among the replies of a group, so that every one of them trains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import zlib
 from dapo.types import Problem
 
 
-def coin(problem: Problem, reply: str) -> bool:
-    """A coin that the text itself tosses, so that both sides of a comparison can toss the same one."""
-    return zlib.crc32(reply.encode()) % 2 == 0
+def lot(problem: Problem, reply: str) -> float:
+    """A number from -1 to 1 that the text itself draws, so that both sides of a comparison can draw the same one."""
+    return zlib.crc32(reply.encode()) % 2001 / 1000 - 1

@@ -33,12 +33,12 @@ from dapo.recorder import FolderRecorder
 
 
 def make_config(request: Mapping[str, Any], problems: Path) -> RunConfig:
-    """The quickstart without filter, length punishment and evaluation, on these problems, rewarded by a coin."""
+    """The quickstart without filter, length punishment and evaluation, on these problems, rewarded by lot."""
     lengths = request["lengths"]
     trainer = {"micro_batch_tokens": request["micro_batch_tokens"]} if request.get("micro_batch_tokens") else {}
     return recipe(
         steps=request["steps"],
-        task={"type": "jsonl", "path": str(problems), "held_out": 0, "reward": "benchmarks.product.rewards:coin"},
+        task={"type": "jsonl", "path": str(problems), "held_out": 0, "reward": "benchmarks.product.rewards:lot"},
         algorithm={"dynamic_sampling": {"enabled": False}, "soft_overlong": {"enabled": False}},
         batch={
             "groups_per_step": len(lengths),
