@@ -487,11 +487,14 @@ def test_a_load_beside_requests_never_mixes_two_versions(tiny: Tiny, name: str) 
 
 
 class SlowWeights(dict[str, torch.Tensor]):
-    """Weights that take a while to copy."""
+    """Weights that take a while to copy, whether they are walked through or asked for by name."""
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        time.sleep(0.003)
+        return super().__getitem__(name)
 
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:  # type: ignore[override]
         for name in self:
-            time.sleep(0.003)
             yield name, self[name]
 
 
@@ -679,3 +682,11 @@ def test_a_closed_engine_refuses(tiny: Tiny, name: str) -> None:
             await engine.sample(prompts[0], 1, Sampling(max_tokens=8), 1)
 
     with_engine(engine, work)
+
+
+@every_engine
+@pytest.mark.parametrize(("n", "max_tokens"), [(0, 4), (1, 0)])
+def test_a_request_for_nothing_is_refused(tiny: Tiny, name: str, n: int, max_tokens: int) -> None:
+    engine, prompts = open_any(name, tiny)
+    with pytest.raises(EngineError, match=f"{n} replies of at most {max_tokens} tokens"):
+        asyncio.run(asyncio.wait_for(engine.sample(prompts[0], n, Sampling(max_tokens=max_tokens), 1), timeout=20))

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
-from dapo.engines.limits import positions_of, refuse_too_long
+from dapo.engines.limits import positions_of, refuse_nothing, refuse_too_long
 from dapo.errors import EngineError
 from dapo.maths.sampling import draw
 from dapo.models.render import Renderer
@@ -60,6 +60,7 @@ class HFEngine:
         """Draw `n` replies. Requests that are made together are generated together. Raises EngineError."""
         if self._cancelled.is_set():
             raise EngineError("The engine is closed and was asked for a reply.")
+        refuse_nothing(n, sampling)
         refuse_too_long(positions_of(self._model), prompt, sampling)
         answer: asyncio.Future[RolloutGroup] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(prompt=prompt, n=n, sampling=sampling, seed=seed, answer=answer))

@@ -14,6 +14,14 @@ def positions_of(model: PreTrainedModel) -> int | None:
     return None if limit is None else int(limit)
 
 
+def refuse_nothing(n: int, sampling: Sampling) -> None:
+    """Refuse a request for no reply, or for replies of no token. Raises EngineError."""
+    if n < 1 or sampling.max_tokens < 1:
+        raise EngineError(
+            f"{n} replies of at most {sampling.max_tokens} tokens were asked for. Ask for one reply of one token at least."
+        )
+
+
 def refuse_too_long(limit: int | None, prompt: Prompt, sampling: Sampling) -> None:
     """Refuse a request that needs more positions than the model's `limit`. Raises EngineError."""
     wanted = len(prompt.token_ids) + sampling.max_tokens

@@ -54,7 +54,7 @@ def why_not(model: PreTrainedModel, make: MakeForward) -> str | None:
         with torch.no_grad():
             expected = PaddedForward(model).logprobs(prompts, tokens_BT, lengths_B, 1.0).logprobs_BT
             found = make(model).logprobs(prompts, tokens_BT, lengths_B, 1.0).logprobs_BT
-    except (UnsupportedAttentionError, TypeError, AttributeError) as error:
+    except (UnsupportedAttentionError, TypeError, AttributeError, RuntimeError) as error:
         return str(error)
     finally:
         model.set_attn_implementation(usual)

@@ -130,7 +130,7 @@ def check_goes_on(trainer: LocalTrainer, straight: LocalTrainer) -> None:
     assert same(state(trainer), state(straight))
 
 
-@pytest.mark.parametrize("micro_batch_tokens", [1, 12, 1000])
+@pytest.mark.parametrize("micro_batch_tokens", [12, 1000])
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])  # in order, and by length
 @pytest.mark.parametrize(
     ("column", "value", "rows"),

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-from dapo.engines.limits import refuse_too_long
+from dapo.engines.limits import refuse_nothing, refuse_too_long
 from dapo.engines.native.forward import Forward
 from dapo.engines.native.rows import Row, new_row
 from dapo.engines.native.runner import Runner
@@ -65,6 +65,7 @@ class NativeEngine:
         """Draw `n` replies. Raises EngineError."""
         if self._is_closed:
             raise EngineError("The engine is closed and was asked for a reply.")
+        refuse_nothing(n, sampling)
         refuse_too_long(self._positions, prompt, sampling)
         answer: asyncio.Future[RolloutGroup] = asyncio.get_running_loop().create_future()
         async with self._gate:

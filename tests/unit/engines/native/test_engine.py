@@ -177,7 +177,7 @@ def check(found: list[RolloutGroup | None], place: Site, many: list[Asked], *, e
 
 
 @given(many=st.lists(requests, min_size=1, max_size=7), max_rows=st.sampled_from([1, 2, 3, 7, 33]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_reply_is_bit_for_bit_what_it_is_alone(fused_site: Site, many: list[Asked], max_rows: int) -> None:
     """Whatever is asked for beside it, joins it on its way, or is given up; and whoever had its place before."""
     engine = fused_site.engine(fused(fused_site.folder), max_rows)
@@ -205,7 +205,7 @@ def crowd(size: int) -> list[Asked]:
 @pytest.mark.parametrize(("kind", "max_rows"), [("qwen2", 5), ("qwen3", 128)])
 def test_a_reply_among_many_is_bit_for_bit_what_it_is_alone(tiny: Tiny, kind: str, max_rows: int) -> None:
     place = site(tiny(kind=kind), fused)
-    many = crowd(30)
+    many = crowd(22)
     found = all_at_once(place.engine(fused(place.folder), max_rows), place.prompts, many)
     check(found, place, many, exact=lays_out_weights(torch.device("cpu"), torch.float32))
 
@@ -215,7 +215,7 @@ def test_a_request_that_is_given_up_frees_its_rows_and_its_prompt(fused_site: Si
     many = [
         Asked(prompt=4, n=5, max_tokens=70, temperature=1.0, seed=0, given_up=3),
         Asked(prompt=0, n=3, max_tokens=33, temperature=1.0, seed=1),
-        Asked(prompt=1, n=5, max_tokens=9, temperature=0.7, seed=2, at=2),
+        Asked(prompt=1, n=5, max_tokens=33, temperature=0.7, seed=2, at=1),
     ]
     engine = fused_site.engine(fused(fused_site.folder), 64)
     counts: list[tuple[int, int]] = []
@@ -230,9 +230,10 @@ def test_a_request_that_is_given_up_frees_its_rows_and_its_prompt(fused_site: Si
 
     assert found[0] is None
     assert max(prompts for _, prompts in counts) == 3
-    assert max(rows for rows, _ in counts) <= 13
-    first_after = next(place for place, (_, prompts) in enumerate(counts) if place > 4 and prompts <= 2)
-    assert all(prompts <= 2 for _, prompts in counts[first_after:])
+    assert max(rows for rows, _ in counts) > 8
+    # Two steps at most pass before the engine sees it; then 3 + 5 rows are left, and two prompts.
+    assert max(rows for rows, _ in counts[6:]) <= 8
+    assert max(prompts for _, prompts in counts[6:]) == 2
     check(found, fused_site, many, exact=lays_out_weights(torch.device("cpu"), torch.float32))
 
 
