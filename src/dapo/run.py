@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from dapo.config import RunConfig, remarks
 from dapo.errors import RequestError
-from dapo.machine import keep_freed_memory
 from dapo.models.source import check_source
 from dapo.recorder import FolderRecorder
 from dapo.resume import Start, check_fork, fork, refuse_another_run, take_up
@@ -66,7 +65,6 @@ def train_run(config: RunConfig, path: Path, *, resume: bool = False, fork_of: P
     """
     folder = RunFolder(path)
     source = RunFolder(fork_of) if fork_of is not None else None
-    keep_freed_memory()
     check_request(config, folder, resume=resume, source=source)
     from dapo.models.load import check_positions, open_renderer
     from dapo.prompts import PromptStream, check_prompt_lengths

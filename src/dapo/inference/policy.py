@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dapo.machine import keep_freed_memory
 from dapo.models.config import ModelConfig
 from dapo.models.source import check_source
 from dapo.storage.run_folder import find_policy
@@ -35,7 +34,6 @@ def open_policy(model: str, *, precision: str = "auto") -> Policy:
     check_source(config)
     from dapo.models.load import open_renderer
 
-    keep_freed_memory()
     renderer = open_renderer(config)
     return Policy(
         name=config.path,

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from dapo.errors import ModelError
+from dapo.machine import keep_freed_memory
 from dapo.models.config import Device, ModelConfig
 from dapo.models.render import Renderer
 from dapo.models.source import ModelSource, resolve_source
@@ -93,8 +94,10 @@ def open_renderer(config: ModelConfig) -> Renderer:
 def load_model(config: ModelConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Load the model on its device in evaluation mode (no dropout: a ratio compares like with like).
 
-    Raises ModelError, also for a file that lacks some of the weights: transformers would put random numbers there.
+    The process then keeps memory that it frees (see `dapo.machine`). Raises ModelError, also for a file that lacks some of
+    the weights: transformers would put random numbers there.
     """
+    keep_freed_memory()
     source = resolve_source(config)
     model: PreTrainedModel
     model, report = _from_pretrained(AutoModelForCausalLM, source, dtype=dtype, output_loading_info=True)
