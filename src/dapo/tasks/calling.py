@@ -56,6 +56,8 @@ class Caller:
         if self._worker is None:
             self._start()
         answer = asyncio.wrap_future(call.answer)
+        # Whoever asked may be gone when the answer comes; an error that nobody reads would be printed by asyncio.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         while not answer.done():
             left = self._seconds if call.started is None else call.started + self._seconds - time.monotonic()
             if left <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 import time
@@ -131,3 +132,24 @@ def test_a_call_that_nobody_waits_for_any_more_does_no_harm() -> None:
         return str(await caller.call(lambda: "well"))
 
     assert asyncio.run(story()) == "well"
+
+
+def test_an_error_that_comes_after_whoever_asked_is_gone_is_not_printed(caplog: pytest.LogCaptureFixture) -> None:
+    may_fail = threading.Event()
+
+    def fails() -> None:
+        may_fail.wait(5)
+        raise ZeroDivisionError("too late")
+
+    async def work() -> None:
+        asking = asyncio.ensure_future(Caller(10.0).call(fails))
+        await asyncio.sleep(0.05)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        may_fail.set()
+        await asyncio.sleep(0.1)
+        gc.collect()
+
+    asyncio.run(work())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
