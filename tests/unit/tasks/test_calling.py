@@ -142,12 +142,14 @@ def test_an_error_that_comes_after_whoever_asked_is_gone_is_not_printed(caplog: 
         raise ZeroDivisionError("too late")
 
     async def work() -> None:
-        asking = asyncio.ensure_future(Caller(10.0).call(fails))
+        caller = Caller(10.0)
+        asking = asyncio.ensure_future(caller.call(fails))
         await asyncio.sleep(0.05)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
+        del asking
         may_fail.set()
-        await asyncio.sleep(0.1)
+        await caller.call(int)  # the worker lets go of the call before
         gc.collect()
 
     asyncio.run(work())
