@@ -38,7 +38,7 @@ fix: .venv/installed  ## Mend what the linter can mend
 evidence: .venv/installed  ## Run the slow tests
 	$(BIN)/python -m pytest -m slow
 
-bench: .venv/installed  ## Measure against peers and floors (an hour); one row: make bench ARGS="--only NAME"
+bench: .venv/installed  ## Measure against peers and floors (two hours the first time); one row: make bench ARGS="--only NAME"
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## Remove the environment and the caches, not the runs

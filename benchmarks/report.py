@@ -29,8 +29,9 @@ The product against the tools that people use and against what the processor can
 product and peer take turns, each in a process of its own. Numbers are medians over runs, with the smallest and largest in
 brackets. A ratio above 1 is better for the product, except where the table says so; shares of a floor are at most 1.
 
-Make them again with `make bench` (about an hour; it sets up the peers' environments in `.bench/`), one row with
-`make bench ARGS="--only NAME"`, the training to 60% with `make bench ARGS="--long"`.
+Make them again with `make bench`. The first time it sets up the peers' environments in `.bench/` and looks for the peers' best
+settings, about two hours in all; later about one. One row: `make bench ARGS="--only NAME"`; the training to 60% as well:
+`make bench ARGS="--long"`.
 """
 
 
