@@ -54,13 +54,14 @@ def fused_attention(
     """
     batch, heads, queries, depth = query_BHQD.shape
     if causal:
-        return _fused(query_BHQD, _one_per_head(key_BKSD, heads), _one_per_head(value_BKSD, heads), True, scaling)
+        output, normaliser = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query_BHQD, _one_per_head(key_BKSD, heads), _one_per_head(value_BKSD, heads), 0.0, True, scale=scaling
+        )
+        return output, normaliser
     # Queries that share a key-value head stand side by side: no key is repeated.
     folded = query_BHQD.reshape(batch, key_BKSD.shape[1], -1, depth)
     bias = None if key_bias_BS is None else key_bias_BS[:, None, None, :].to(query_BHQD.dtype)
-    output, normaliser = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        folded, key_BKSD, value_BKSD, 0.0, False, attn_mask=bias, scale=scaling
-    )
+    output, normaliser = attend_with_normaliser(folded, key_BKSD, value_BKSD, bias, scaling)
     return output.reshape(query_BHQD.shape), normaliser.reshape(batch, heads, queries)
 
 
@@ -205,13 +206,6 @@ class _SharedPromptAttention(torch.autograd.Function):
             prompt.value[0],
             None,
         )
-
-
-def _fused(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scaling: float) -> tuple[Tensor, Tensor]:
-    output, normaliser = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, is_causal, scale=scaling
-    )
-    return output, normaliser
 
 
 def _one_per_head(tensor: Tensor, heads: int) -> Tensor:

@@ -9,43 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dapo.trainers.packing import GroupLayout
+from dapo.trainers.packing import GroupLayout, Places, places_of
 
 _WASTE = 1.25
 """Groups share a block while it has at most so many times the positions that they have alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where the tokens of padded sequences stand in the flat row.
-
-    places_BT: of each token; padding points at any token. valid_M: the places in places_BT, flattened, that are none.
-    padding: those that are.
-    """
-
-    places_BT: Tensor
-    valid_M: Tensor
-    padding: Tensor
-
-    def take(self, flat_NA: Tensor) -> Tensor:
-        """[N, A, ...] -> [B, A, T, ...]; padding holds some token's values."""
-        rows = flat_NA.index_select(0, self.places_BT.flatten())
-        return rows.view(*self.places_BT.shape, *flat_NA.shape[1:]).transpose(1, 2)
-
-    def put(self, flat_NA: Tensor, padded_BAT: Tensor) -> None:
-        """[B, A, T, ...] into their places of [N, A, ...]."""
-        rows = padded_BAT.transpose(1, 2).flatten(0, 1)
-        if self.padding.numel():
-            rows = rows.index_select(0, self.valid_M)
-        flat_NA.index_copy_(0, self.places_BT.flatten()[self.valid_M], rows)
-
-    def cleared(self, padded_BAT: Tensor, value: float) -> Tensor:
-        """The same with `value` on padding."""
-        if not self.padding.numel():
-            return padded_BAT
-        rows = padded_BAT.transpose(1, 2)
-        cleared = rows.flatten(0, 1).index_fill(0, self.padding, value)
-        return cleared.view(rows.shape).transpose(1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +82,10 @@ def blocks_of(groups: Sequence[GroupLayout]) -> tuple[Block, ...]:
 def _block(groups: Sequence[GroupLayout]) -> Block:
     lengths_G = torch.tensor([group.prompt_length for group in groups])
     starts_G = torch.tensor([group.start for group in groups])
-    prompt = _places(starts_G, lengths_G)
+    prompt = places_of(starts_G, lengths_G)
     is_padded = bool((lengths_G != lengths_G.max()).any())
     behind_GP = torch.arange(int(lengths_G.max())) >= lengths_G.unsqueeze(1)
-    reply = _places(
+    reply = places_of(
         torch.cat([group.padded_RT[:, 0] for group in groups]), torch.cat([group.lengths_R for group in groups])
     )
     return Block(
@@ -126,15 +93,4 @@ def _block(groups: Sequence[GroupLayout]) -> Block:
         reply=reply,
         bias_GP=torch.zeros(behind_GP.shape).masked_fill_(behind_GP, -torch.inf) if is_padded else None,
         num_groups=len(groups),
-    )
-
-
-def _places(firsts_B: Tensor, lengths_B: Tensor) -> Places:
-    column_T = torch.arange(int(lengths_B.max()))
-    inside_BT = column_T < lengths_B.unsqueeze(1)
-    first_B1 = firsts_B.unsqueeze(1)
-    return Places(
-        places_BT=torch.where(inside_BT, first_B1 + column_T, first_B1),
-        valid_M=inside_BT.flatten().nonzero().squeeze(1),
-        padding=(~inside_BT).flatten().nonzero().squeeze(1),
     )

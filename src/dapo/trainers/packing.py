@@ -2,7 +2,8 @@
 
     prompt A | reply A1 | reply A2 | prompt B | reply B1 | …
 
-Letters: N tokens of the flat row, M reply tokens, R replies of a group, T the longest of them.
+Letters: N tokens of the flat row, A anything per token, B sequences, M tokens that are no padding, R replies of a group, T the
+longest of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,51 @@ import torch
 from torch import Tensor
 
 from dapo.maths.attention import attend_causally, attend_to_shared_prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where the tokens of padded sequences stand in the flat row.
+
+    places_BT: of each token; padding points at any token. valid_M: the places in places_BT, flattened, that are none.
+    padding: those that are.
+    """
+
+    places_BT: Tensor
+    valid_M: Tensor
+    padding: Tensor
+
+    def take(self, flat_NA: Tensor) -> Tensor:
+        """[N, A, ...] -> [B, A, T, ...]; padding holds some token's values."""
+        rows = flat_NA.index_select(0, self.places_BT.flatten())
+        return rows.view(*self.places_BT.shape, *flat_NA.shape[1:]).transpose(1, 2)
+
+    def put(self, flat_NA: Tensor, padded_BAT: Tensor) -> None:
+        """[B, A, T, ...] into their places of [N, A, ...]."""
+        rows = padded_BAT.transpose(1, 2).flatten(0, 1)
+        if self.padding.numel():
+            rows = rows.index_select(0, self.valid_M)
+        flat_NA.index_copy_(0, self.places_BT.flatten()[self.valid_M], rows)
+
+    def cleared(self, padded_BAT: Tensor, value: float) -> Tensor:
+        """The same with `value` on padding."""
+        if not self.padding.numel():
+            return padded_BAT
+        rows = padded_BAT.transpose(1, 2)
+        cleared = rows.flatten(0, 1).index_fill(0, self.padding, value)
+        return cleared.view(rows.shape).transpose(1, 2)
+
+
+def places_of(firsts_B: Tensor, lengths_B: Tensor) -> Places:
+    """Lay sequences out from the places of their first tokens and their lengths, padded on the right to the longest."""
+    column_T = torch.arange(int(lengths_B.max()))
+    inside_BT = column_T < lengths_B.unsqueeze(1)
+    first_B1 = firsts_B.unsqueeze(1)
+    return Places(
+        places_BT=torch.where(inside_BT, first_B1 + column_T, first_B1),
+        valid_M=inside_BT.flatten().nonzero().squeeze(1),
+        padding=(~inside_BT).flatten().nonzero().squeeze(1),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +130,15 @@ def pack_flat(prompt_ids: Sequence[tuple[int, ...]], tokens_BT: Tensor, lengths_
 
 
 def _layout(start: int, prompt_length: int, firsts: Sequence[int], lengths: Sequence[int]) -> GroupLayout:
-    width = max(lengths)
-    column_T = torch.arange(width)
-    inside_RT = column_T < torch.tensor(lengths).unsqueeze(1)
-    first_R1 = torch.tensor(firsts).unsqueeze(1)
+    lengths_R = torch.tensor(lengths)
+    places = places_of(torch.tensor(firsts), lengths_R)
     return GroupLayout(
         start=start,
         prompt_length=prompt_length,
         end=start + prompt_length + sum(lengths),
-        padded_RT=torch.where(inside_RT, first_R1 + column_T, first_R1),
-        valid_M=inside_RT.flatten().nonzero().squeeze(1),
-        lengths_R=torch.tensor(lengths),
+        padded_RT=places.places_BT,
+        valid_M=places.valid_M,
+        lengths_R=lengths_R,
     )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from dapo.engines.native.products import Product, lays_out_weights
+from dapo.maths.decoder import rotate
 from dapo.models.attention import PLAN, AttentionPlan
 from dapo.models.decoder import DecoderLayer, read_decoder
 from dapo.models.weights import WeightNames, copy_weights, read_weights
@@ -165,7 +166,7 @@ class FusedForward:
             query = self._normed(projected_NAD[:, :heads], layer.query_norm, parts.query_norm)
             key = self._normed(projected_NAD[:, heads:both], layer.key_norm, parts.key_norm)
             turned_NBD = torch.cat([query, key], dim=1)
-        turned_NBD = _rotated(turned_NBD, *rotation)
+        turned_NBD = rotate(turned_NBD, *rotation)
         output_NHD = plan.attend(
             number,
             turned_NBD[:count, :heads].transpose(0, 1),
@@ -229,12 +230,3 @@ def _laid_out(layer: DecoderLayer, cast: Callable[[Tensor], Tensor], product: Ca
         up=product(layer.up),
         down=product(layer.down),
     )
-
-
-def _rotated(x_NBD: Tensor, cosine_N1D: Tensor, sine_N1D: Tensor) -> Tensor:
-    """Turn each pair (first half, second half) of a head by its position's angle, RoFormer (arXiv 2104.09864)."""
-    half = x_NBD.shape[-1] // 2
-    turned = x_NBD * cosine_N1D
-    turned[..., :half].addcmul_(x_NBD[..., half:], sine_N1D[..., :half], value=-1)
-    turned[..., half:].addcmul_(x_NBD[..., :half], sine_N1D[..., half:])
-    return turned
