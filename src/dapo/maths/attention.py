@@ -65,6 +65,36 @@ def fused_attention(
     return output.reshape(query_BHQD.shape), normaliser.reshape(batch, heads, queries)
 
 
+def attend_to_prompt_and_self(
+    query_BHTD: Tensor, key_BKSD: Tensor, value_BKSD: Tensor, mask_BQS: Tensor, scaling: float
+) -> tuple[Tensor, Tensor]:
+    """Attention of short replies to keys that hold the prompt's and their own, in one call of the processor's kernel.
+
+    `mask_BQS` (B or 1) is what `prompt_and_self_mask` gives. Returns [B, H, T, D] and the log of the normaliser [B, H, T].
+    """
+    batch, heads, width, depth = query_BHTD.shape
+    kv_heads = key_BKSD.shape[1]
+    split = query_BHTD.transpose(1, 2).reshape(batch, width, kv_heads, -1, depth)
+    folded = split.transpose(1, 2).reshape(batch, kv_heads, -1, depth)
+    output, normaliser = attend_with_normaliser(folded, key_BKSD, value_BKSD, mask_BQS.unsqueeze(1), scaling)
+    output = output.view(batch, kv_heads, width, -1, depth).transpose(2, 3)
+    normaliser = normaliser.reshape(batch, kv_heads, width, -1).transpose(2, 3)
+    return output.reshape(batch, heads, width, depth), normaliser.reshape(batch, heads, width)
+
+
+def prompt_and_self_mask(width: int, prompt: int, copies: int, like: Tensor, bias_BP: Tensor | None = None) -> Tensor:
+    """0 on the prompt and on a reply's tokens up to the query's, -inf on later ones: [B or 1, width * copies, prompt + width].
+
+    `copies` query heads share a key-value head; those of one token stand side by side. `bias_BP` is added on the prompt.
+    """
+    later = torch.arange(width) > torch.arange(width).repeat_interleave(copies).unsqueeze(1)
+    own = torch.zeros(later.shape).masked_fill_(later, -torch.inf)
+    bias_B1P = torch.zeros(1, 1, prompt) if bias_BP is None else bias_BP.unsqueeze(1)
+    batch = bias_B1P.shape[0]
+    mask = torch.cat([bias_B1P.expand(-1, width * copies, -1), own.expand(batch, -1, -1)], dim=2)
+    return mask.to(like.device, like.dtype)
+
+
 def attend_to_shared_prompt(
     query_HNTD: Tensor,
     key_KNTD: Tensor,

@@ -35,9 +35,13 @@ def attention_gradients(
     scaling: float,
     *,
     causal: bool,
+    prefix: int = 0,
     key_bias_BS: Tensor | None = None,
 ) -> AttentionGradients:
-    """Gradients of attention to these keys; see `fused_attention` for `causal` and `key_bias_BS`."""
+    """Gradients of attention to these keys; see `fused_attention` for `causal` and `key_bias_BS`.
+
+    The first `prefix` keys are seen by every query, also where attention to the others is causal.
+    """
     batch, heads, queries, depth = query_BHQD.shape
     kv_heads = key_BKSD.shape[1]
     per_head = heads // kv_heads
@@ -61,7 +65,7 @@ def attention_gradients(
             bias_C1S=bias_C1S,
         ),
         per_place=per_head,
-        causal=causal,
+        prefix=prefix if causal else key_BKSD.shape[2],
     )
     by_query = found.query.mul_(scaling).view(batch, kv_heads, queries, per_head, depth).transpose(2, 3)
     return AttentionGradients(
@@ -83,8 +87,11 @@ class _Parts(NamedTuple):
     bias_C1S: Tensor | None
 
 
-def _in_blocks(parts: _Parts, *, per_place: int, causal: bool) -> AttentionGradients:
-    """A block of places at a time. Key and value gradients come in float32 at least: blocks add up in them."""
+def _in_blocks(parts: _Parts, *, per_place: int, prefix: int) -> AttentionGradients:
+    """A block of places at a time; to keys after `prefix` attention is causal.
+
+    Key and value gradients come in float32 at least: blocks add up in them.
+    """
     batch, rows, _ = parts.query_CRD.shape
     keys = parts.key_CSD.shape[1]
     by_query = torch.empty_like(parts.query_CRD)
@@ -94,11 +101,11 @@ def _in_blocks(parts: _Parts, *, per_place: int, causal: bool) -> AttentionGradi
     # From the last block on: only it sees all keys, where attention is causal.
     for start in reversed(range(0, rows, step)):
         part = slice(start, min(rows, start + step))
-        seen = part.stop // per_place if causal else keys
+        seen = min(keys, prefix + part.stop // per_place)
         key, value, gradient = parts.key_CSD[:, :seen], parts.value_CSD[:, :seen], parts.gradient_CRD[:, part]
         probability = torch.bmm(parts.query_CRD[:, part], key.transpose(1, 2)) - parts.normaliser_CR1[:, part]
-        if causal:
-            probability += _future(start // per_place, seen, per_place, probability)
+        if prefix < keys:
+            probability[:, :, prefix:] += _future(start // per_place, seen - prefix, per_place, probability)
         if parts.bias_C1S is not None:
             probability += parts.bias_C1S[:, :, :seen]
         probability.exp_()

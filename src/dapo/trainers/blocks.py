@@ -48,6 +48,28 @@ class Block:
         """The same on the padding of replies."""
         return self.reply.cleared(normaliser, torch.inf)
 
+    def beside_prompts(self, prompts_GAP: Tensor, replies_BAT: Tensor) -> Tensor:
+        """[G, A, P, ...] and [G * R, A, T, ...] -> [G * R, A, P + T, ...]: each reply behind a copy of its prompt."""
+        replies = replies_BAT.shape[0] // self.num_groups
+        copies = prompts_GAP.unsqueeze(1).expand(-1, replies, *prompts_GAP.shape[1:]).flatten(0, 1)
+        return torch.cat([copies, replies_BAT], dim=2)
+
+    def sum_of_group(self, replies_BAT: Tensor) -> Tensor:
+        """[G * R, A, P, ...] -> [G, A, P, ...]: the sum over the replies of a group."""
+        split = replies_BAT.reshape(self.num_groups, -1, *replies_BAT.shape[1:])
+        return split.sum(dim=1)
+
+    def bias_of_replies(self) -> Tensor | None:
+        """`bias_GP` of each reply's prompt, [G * R, P]."""
+        if self.bias_GP is None:
+            return None
+        return self.bias_GP.repeat_interleave(self.reply.places_BT.shape[0] // self.num_groups, dim=0)
+
+    def bias_before_replies(self) -> Tensor | None:
+        """The same with 0 on the reply's own T tokens behind it, [G * R, P + T]."""
+        bias = self.bias_of_replies()
+        return None if bias is None else torch.nn.functional.pad(bias, (0, self.reply.places_BT.shape[1]))
+
     def by_group(self, replies_BAT: Tensor) -> Tensor:
         """[G * R, A, T, ...] -> [G, A, R * T, ...]: the tokens of a group's replies one after the other."""
         split = replies_BAT.reshape(self.num_groups, -1, *replies_BAT.shape[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,10 +44,12 @@ class FusedForward:
         packing = pack_flat(prompt_ids, tokens_BT, lengths_B)
         hidden_NE = embedding(packing.tokens_N, decoder.embedding.weight)
         cosine, sine = decoder.rotary(hidden_NE[:1], packing.positions_N.unsqueeze(0))
-        blocks = blocks_of(packing.groups)
+        attention = PackedAttention.over(
+            blocks_of(packing.groups), decoder.heads, decoder.kv_heads, decoder.layers[0].scaling, like=hidden_NE
+        )
         for layer in decoder.layers:
             setting = LayerSetting(
-                attention=PackedAttention(blocks, decoder.heads, decoder.kv_heads, layer.scaling),
+                attention=replace(attention, scaling=layer.scaling),
                 cosine_N1D=cosine[0].unsqueeze(1),
                 sine_N1D=sine[0].unsqueeze(1),
                 epsilon=_epsilon(layer.attention_norm),

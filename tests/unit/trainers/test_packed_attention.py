@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dapo.maths import attention_gradients
+from dapo.trainers import packed_attention
 from dapo.trainers.blocks import blocks_of
 from dapo.trainers.packed_attention import PackedAttention
 from dapo.trainers.packing import pack_flat
@@ -34,14 +35,14 @@ EXAMPLES: dict[str, Groups] = {
 }
 
 
-def attention_of(groups: Groups, heads: int, kv_heads: int) -> PackedAttention:
+def attention_of(groups: Groups, heads: int, kv_heads: int, like: Tensor) -> PackedAttention:
     rows = [((number,) * prompt, length) for number, (prompt, lengths) in enumerate(groups) for length in lengths]
     packing = pack_flat(
         tuple(prompt for prompt, _ in rows),
         torch.zeros(len(rows), max(length for _, length in rows), dtype=torch.long),
         torch.tensor([length for _, length in rows]),
     )
-    return PackedAttention(blocks_of(packing.groups), heads, kv_heads, SCALING)
+    return PackedAttention.over(blocks_of(packing.groups), heads, kv_heads, SCALING, like=like)
 
 
 def mask_of(groups: Groups) -> Tensor:
@@ -60,6 +61,13 @@ def mask_of(groups: Groups) -> Tensor:
             for here in range(len(owner))
         ]
     )
+
+
+@pytest.fixture(params=["short", "long"], autouse=True)
+def _replies_count_as(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of attending, whatever the size."""
+    if request.param == "long":
+        monkeypatch.setattr(packed_attention, "_SHORT", 0)
 
 
 def dense(joint_NAD: Tensor, mask_NN: Tensor, heads: int, kv_heads: int) -> tuple[Tensor, Tensor]:
@@ -87,7 +95,7 @@ def check(groups: Groups, heads: int, kv_heads: int, *, seed: int = 0, spread: f
     wanted, wanted_normaliser = dense(inputs, mask, heads, kv_heads)
     (wanted_gradient,) = torch.autograd.grad((upstream * wanted).sum(), inputs)
     kept = joint.clone(), upstream.clone()
-    attention = attention_of(groups, heads, kv_heads)
+    attention = attention_of(groups, heads, kv_heads, joint)
 
     output, normaliser = attention.forward(joint)
     gradient = attention.backward(upstream, joint, output, normaliser)
@@ -137,7 +145,7 @@ def test_padding_stays_out_of_the_gradient_however_large_the_scores_are() -> Non
             joint = 60.0 * torch.randn(
                 mask_of(groups).shape[0], 8, DEPTH, generator=torch.Generator().manual_seed(seed)
             )
-            attention = attention_of(groups, 4, 2)
+            attention = attention_of(groups, 4, 2, joint)
             output, normaliser = attention.forward(joint)
             gradient = attention.backward(torch.ones_like(output), joint, output, normaliser)
             inputs = joint.double().requires_grad_()
@@ -155,7 +163,7 @@ def test_bfloat16_is_the_dense_one_within_rounding() -> None:
     inputs = joint.double().requires_grad_()
     wanted, wanted_normaliser = dense(inputs, mask, 4, 2)
     (wanted_gradient,) = torch.autograd.grad((upstream.double() * wanted).sum(), inputs)
-    attention = attention_of(groups, 4, 2)
+    attention = attention_of(groups, 4, 2, joint)
 
     output, normaliser = attention.forward(joint)
     gradient = attention.backward(upstream, joint, output, normaliser)
