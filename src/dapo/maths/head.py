@@ -34,8 +34,11 @@ class _HeadLogprobs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(hidden_MD.dtype, torch.float32)
         normaliser_M, entropy_M, chosen_M = (hidden_MD.new_empty(hidden_MD.shape[0], dtype=wide) for _ in range(3))
-        for chunk in _slices(hidden_MD.shape[0], weight_VD.shape[0], CHUNK_LOGITS):
-            logits = torch.matmul(hidden_MD[chunk], weight_VD.t())
+        chunks = _slices(hidden_MD.shape[0], weight_VD.shape[0], CHUNK_LOGITS)
+        room = _room(chunks, hidden_MD, weight_VD)
+        for chunk in chunks:
+            hidden = hidden_MD[chunk]
+            logits = torch.matmul(hidden, weight_VD.t(), out=room[: hidden.shape[0]])
             for rows in _slices(logits.shape[0], logits.shape[1], SLICE_LOGITS):
                 place = slice(chunk.start + rows.start, chunk.start + rows.stop)
                 scaled = _scaled(logits[rows], temperature)
@@ -59,8 +62,12 @@ class _HeadLogprobs(torch.autograd.Function):
         scale_M = (gradients[0][live] / context.temperature).to(normaliser_M.dtype)
         hidden_gradient = torch.empty_like(hidden_MD)
         weight_gradient: Tensor | None = None
-        for chunk in _slices(hidden_MD.shape[0], weight_VD.shape[0], CHUNK_LOGITS):
-            by_logits = torch.matmul(hidden_MD[chunk], weight_VD.t())
+        chunks = _slices(hidden_MD.shape[0], weight_VD.shape[0], CHUNK_LOGITS)
+        room = _room(chunks, hidden_MD, weight_VD)
+        by_weight = torch.empty_like(weight_VD) if context.needs_input_grad[1] and chunks else None
+        for chunk in chunks:
+            hidden = hidden_MD[chunk]
+            by_logits = torch.matmul(hidden, weight_VD.t(), out=room[: hidden.shape[0]])
             for rows in _slices(by_logits.shape[0], by_logits.shape[1], SLICE_LOGITS):
                 place = slice(chunk.start + rows.start, chunk.start + rows.stop)
                 # d logprob / d logits = (one_hot - softmax) / temperature
@@ -69,17 +76,28 @@ class _HeadLogprobs(torch.autograd.Function):
                 part.exp_().mul_(-scale).scatter_add_(1, tokens_M[place].unsqueeze(1), scale)
                 by_logits[rows] = part
             torch.matmul(by_logits, weight_VD, out=hidden_gradient[chunk])
-            if context.needs_input_grad[1]:
-                by_weight = torch.matmul(by_logits.t(), hidden_MD[chunk])
+            if by_weight is not None:
+                torch.matmul(by_logits.t(), hidden, out=by_weight)
                 # Several chunks are added up in float32 at least; one needs no copy.
-                weight_gradient = (
-                    by_weight if weight_gradient is None else weight_gradient.to(normaliser_M.dtype).add_(by_weight)
-                )
+                if len(chunks) == 1:
+                    weight_gradient = by_weight
+                elif weight_gradient is None:
+                    weight_gradient = by_weight.to(normaliser_M.dtype, copy=True)
+                else:
+                    weight_gradient.add_(by_weight)
         if context.needs_input_grad[1]:
-            weight_gradient = torch.zeros_like(weight_VD) if weight_gradient is None else weight_gradient
-            weight_gradient = weight_gradient.to(weight_VD.dtype)
+            if weight_gradient is None:
+                weight_gradient = torch.zeros_like(weight_VD)
+            elif by_weight is not None and weight_gradient is not by_weight:
+                weight_gradient = by_weight.copy_(weight_gradient)
         whole = torch.zeros_like(all_MD).index_copy_(0, live, hidden_gradient)
         return whole if context.needs_input_grad[0] else None, weight_gradient, None, None
+
+
+def _room(chunks: list[slice], hidden_MD: Tensor, weight_VD: Tensor) -> Tensor:
+    """Memory for the logits of one chunk, used for all: to get it from the system each time would cost much of the product."""
+    most = max((chunk.stop - chunk.start for chunk in chunks), default=0)
+    return hidden_MD.new_empty(most, weight_VD.shape[0])
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:

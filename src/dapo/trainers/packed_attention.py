@@ -2,8 +2,8 @@
 K key-value heads, A = H + 2 K, D head width, G groups of a block, R replies of each, T the longest of them, P prompt tokens.
 
 Consumes: queries, keys and values side by side, [N, A, D], and where the groups stand. Each prompt attends causally to itself,
-each reply to its prompt and causally to itself; no key is computed or kept twice. Where replies are short, a copy of the prompt's
-keys is put before their own for the moment of the product: one call over both is then faster than two that are joined.
+each reply to its prompt and causally to itself; no key is computed or kept twice. Where replies are short, a copy of the
+prompt's keys is put before their own for the moment of the product: one call is then faster than two that are joined.
 """
 
 from __future__ import annotations
