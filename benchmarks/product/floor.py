@@ -95,6 +95,18 @@ class Floor:
     def forward(self, passes: Sequence[Pass]) -> float:
         """Seconds of forward products, also with the weights laid out ahead for the processor where that can be."""
         inputs = self._inputs(passes)
+        ways = self._as_they_are(passes, inputs)
+        with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):  # not every torch has the layout
+            ways.append(self._laid_out(passes, inputs))
+        return fastest(ways)
+
+    @torch.inference_mode()
+    def plain_forward(self, passes: Sequence[Pass]) -> float:
+        """Seconds of forward products of the weights as a model holds them."""
+        return fastest(self._as_they_are(passes, self._inputs(passes)))
+
+    def _as_they_are(self, passes: Sequence[Pass], inputs: dict[int, Tensor]) -> list[Callable[[], None]]:
+        """The products one by one, and with those of one input joined."""
 
         def plain(layers: Layers) -> Callable[[], None]:
             def product(weight: Tensor, width: int, rows: int) -> None:
@@ -102,10 +114,7 @@ class Floor:
 
             return self._runner(passes, layers, self._head, self._widths(layers), product)
 
-        ways = [plain(self._apart), plain(self._fused)]
-        with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):  # not every torch has the layout
-            ways.append(self._laid_out(passes, inputs))
-        return fastest(ways)
+        return [plain(self._apart), plain(self._fused)]
 
     @torch.inference_mode()
     def backward(self, passes: Sequence[Pass]) -> float:
