@@ -108,7 +108,7 @@ def generate_vs_floor(options: Options) -> Measured:
             "floor: in bfloat16, each prompt read once, then in every decoding step the projections of all layers and the "
             "head for as many rows as replies still run; `linear` on weights as a model holds them, projections one by one or "
             "fused, whichever is faster",
-            "the engine lays its weights out for the processor's kernels, so part of the floor's time it does not need: against "
+            "the engine lays its weights out for the processor's kernels, so it needs less than the floor in part: against "
             f"the products with weights that were laid out ahead ({statistics.median(lowest):,.0f} tokens/s) its share is "
             f"{share:.0%}",
         ],

@@ -52,6 +52,10 @@ class BatchConfig(Frozen):
     trainer do not share a processor, and one step off policy. `algorithm.dynamic_sampling.max_staleness` must allow that."""
     scoring_seconds: float = Field(300.0, gt=0)
     """A reply is wrong, and counted in `reward/errors`, when no score at all has come back for so long."""
+    judging_seconds: float = Field(0.5, ge=0)
+    """The engine writes no further token until the groups that it has handed out are judged, for so long at most. What it
+    computes together then follows from outcomes and not from timing, so that a run can be repeated to the last bit. With
+    scorers that take longer it does not; 0 never waits."""
     max_skipped_in_a_row: int = Field(3, ge=1)
     """An update whose loss or gradient is not finite is skipped. After so many on end the run stops with an error."""
 

@@ -69,6 +69,22 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class Pausable(Protocol):
+    """An engine that can be made to wait between two steps of generation. Not every engine is one.
+
+    What such an engine computes together, and with it the last bits of what it computes, may depend on when requests come.
+    """
+
+    def pause(self) -> None:
+        """Begin no further step until `go_on`. A step that is being made ends; `close` ends the pause too."""
+        ...
+
+    def go_on(self) -> None:
+        """End the pause, if there is one."""
+        ...
+
+
+@runtime_checkable
 class Snapshot(Protocol):
     """A copy of a trainer's state, which training does not touch any more; the trainer's next snapshot may."""
 

@@ -203,6 +203,7 @@ def _assemble(
             max_staleness=dynamic.max_staleness,
             when_short=dynamic.when_short if dynamic.enabled else "train_partial",
             scoring_seconds=batch.scoring_seconds,
+            judging_seconds=batch.judging_seconds,
         ),
         first_step=start.first_step,
         resumed=start.state,

@@ -14,7 +14,7 @@ from dapo.algorithms.config import DAPOConfig
 from dapo.engines.fake import FakeEngine
 from dapo.errors import EngineError, RunError
 from dapo.models.load import load_model
-from dapo.ports import Engine
+from dapo.ports import Engine, Pausable
 from dapo.trainers.config import LocalConfig
 from dapo.types import Finish, Message, Problem, Prompt, Rollout, RolloutGroup, Sampling, Weights
 from tests.contract.parts import (
@@ -539,6 +539,48 @@ def test_closing_gives_everyone_who_waits_an_error(tiny: Tiny, name: str) -> Non
 
     assert [type(outcome) for outcome in outcomes] == [EngineError] * 4
     assert all("closed" in str(outcome) for outcome in outcomes)
+
+
+@every_engine
+def test_a_paused_engine_writes_nothing_until_it_may_go_on_and_then_the_same(tiny: Tiny, name: str) -> None:
+    folder = tiny()
+    renderer = renderer_of(folder)
+    prompts = prompts_of(renderer)
+    sampling = Sampling(max_tokens=12)
+
+    async def work(engine: Engine) -> tuple[list[RolloutGroup], list[RolloutGroup]]:
+        expected = await ask_all(engine, prompts, 2, sampling)
+        assert isinstance(engine, Pausable)
+        engine.pause()
+        asked = asyncio.ensure_future(ask_all(engine, prompts, 2, sampling))
+        _, waiting = await asyncio.wait({asked}, timeout=0.2)
+        assert waiting == {asked}
+        engine.go_on()
+        engine.go_on()  # a second time does nothing
+        return expected, await asyncio.wait_for(asked, timeout=20)
+
+    expected, found = with_engine(open_engine(name, folder, renderer, max_rows=3), work)
+
+    assert [r.token_ids for r in rollouts_of(found)] == [r.token_ids for r in rollouts_of(expected)]
+
+
+@every_engine
+def test_closing_ends_a_pause(tiny: Tiny, name: str) -> None:
+    folder = tiny()
+    renderer = renderer_of(folder)
+
+    async def work(engine: Engine) -> list[RolloutGroup | BaseException]:
+        assert isinstance(engine, Pausable)
+        engine.pause()
+        prompts = prompts_of(renderer)
+        asked = [asyncio.ensure_future(engine.sample(prompt, 1, Sampling(max_tokens=9), 1)) for prompt in prompts]
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(engine.close(), timeout=10)
+        return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), timeout=10)
+
+    outcomes = with_engine(open_engine(name, folder, renderer), work)
+
+    assert [type(outcome) for outcome in outcomes] == [EngineError] * 4
 
 
 @every_engine

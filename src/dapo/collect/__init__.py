@@ -2,6 +2,7 @@
 
 plan      how much to collect, and how many prompts to have under way
 attempts  one group: asked for, graded within a limit, judged
+handover  groups between engine and judge, and the engine that waits for them
 streaming a step's groups as they come: a finished one makes room for the next prompt
 ledger    what became of every group, in numbers
 step      one step: what earlier steps left, what was generated, who is trained on

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dapo.algorithms.value import Algorithm
+from dapo.collect.handover import Handover
 from dapo.collect.plan import CollectPlan
 from dapo.errors import EngineError
 from dapo.ports import Engine, Task
@@ -66,10 +67,6 @@ class Stopwatch:
         self._since = now
         self._running[what] += change
 
-    def is_generating(self) -> bool:
-        """Whether any group is being generated."""
-        return self._running["generating"] > 0
-
     @property
     def elapsed(self) -> float:
         """Seconds since it was made."""
@@ -117,13 +114,16 @@ async def attempt(
     scorer: Scorer,
     algorithm: Algorithm,
     watch: Stopwatch,
+    handover: Handover,
 ) -> Attempt:
     """Ask for one group, grade it as soon as it is there, and judge it. A failing engine makes it an `error`."""
     seed = derive_seed(plan.seed, "rollout", name)
     try:
         with watch("generating"):
             group = await engine.sample(prompt, plan.group_size, plan.sampling, seed)
+            handover.hand_out()
     except EngineError as failure:
+        handover.hand_out()
         empty = ScoredGroup(prompt=prompt, rollouts=())
         return Attempt(judged=JudgedGroup(name=name, group=empty, reason=Reason.ERROR), failure=failure)
     with watch("grading"):

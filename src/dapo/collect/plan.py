@@ -21,7 +21,8 @@ class CollectPlan:
     groups: to train on. max_rounds: caps the prompts of a step, a round being `groups * oversample` prompts. max_groups
     and max_tokens cap them too: groups generated, and reply tokens of groups that are judged. max_staleness: optimizer
     updates that a group left over may be behind; 0 carries none. when_short: what becomes of a step that a cap ends.
-    scoring_seconds: a scorer that gives nothing back for so long is given up.
+    scoring_seconds: a scorer that gives nothing back for so long is given up. judging_seconds: the engine waits so long at
+    most for groups that it has handed out to be judged.
     """
 
     groups: int
@@ -35,6 +36,7 @@ class CollectPlan:
     max_staleness: int = 0
     when_short: WhenShort = "train_partial"
     scoring_seconds: float = 300.0
+    judging_seconds: float = 0.5
 
     @property
     def round(self) -> int:

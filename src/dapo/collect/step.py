@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dapo.algorithms.value import Algorithm
 from dapo.collect.attempts import Attempt, Scorer, Stopwatch, attempt
+from dapo.collect.handover import Handover
 from dapo.collect.ledger import Groups, Ledger
 from dapo.collect.plan import CollectPlan
 from dapo.collect.streaming import Prefix, stream_groups
@@ -38,12 +39,13 @@ async def collect(
     inherited = inherited or Inherited()
     usable, stale = _by_age(inherited.groups, version, plan.max_staleness)
     watch, scorer = Stopwatch(), Scorer(task, plan.scoring_seconds)
+    handover = Handover(engine, plan.judging_seconds)
 
     async def make(number: int, prompt: Prompt) -> Attempt:
-        return await attempt(f"{step}-{number:04d}", prompt, plan, engine, scorer, algorithm, watch)
+        return await attempt(f"{step}-{number:04d}", prompt, plan, engine, scorer, algorithm, watch, handover)
 
     prefix = Prefix(plan, inherited.share, wanted=max(0, plan.groups - len(usable)))
-    attempts = await stream_groups(prefix, stream, make, watch.is_generating)
+    attempts = await stream_groups(prefix, stream, make, handover)
     generated = [one.judged for one in attempts]
     kept = sum(judged.reason is Reason.KEPT for judged in generated)
     failures = [one.failure for one in attempts if one.failure is not None]

@@ -16,12 +16,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from dapo.collect.attempts import Attempt
+from dapo.collect.handover import Handover
 from dapo.collect.plan import CollectPlan, prompts_under_way
 from dapo.prompts import PromptStream
 from dapo.types import KeptShare, Prompt, Reason
-
-MOMENT_SECONDS = 0.02
-"""How long an idle engine is made to wait for groups that are about to be judged."""
 
 
 class Prefix:
@@ -88,7 +86,7 @@ async def stream_groups(
     prefix: Prefix,
     stream: PromptStream,
     make: Callable[[int, Prompt], Coroutine[Any, Any, Attempt]],
-    is_generating: Callable[[], bool] = lambda: False,
+    handover: Handover,
 ) -> list[Attempt]:
     """Ask for groups until the prefix wants no more or the data ends, and until all that were asked for are judged."""
     done: asyncio.Queue[Finished] = asyncio.Queue()
@@ -109,25 +107,30 @@ async def stream_groups(
                 has_more = len(prompts) == room
                 for prompt in prompts:
                     start(prompt)
+                await asyncio.sleep(0)  # lets them be asked for before the engine goes on
             if len(prefix.attempts) == len(under_way):
                 return prefix.attempts
-            for number, finished in await _judged(done, len(under_way) - prefix.num_settled, is_generating):
+            handover.let_go_if_all_judged()
+            for number, finished in await _judged(done, handover):
                 prefix.settle(number, finished.result())
     finally:
         for task in under_way:
             task.cancel()
+        handover.let_go()
         await asyncio.gather(*under_way, return_exceptions=True)
 
 
-async def _judged(done: asyncio.Queue[Finished], most: int, is_generating: Callable[[], bool]) -> list[Finished]:
-    """The next group that is judged; while the engine has nothing to do, also those that follow within moments.
+async def _judged(done: asyncio.Queue[Finished], handover: Handover) -> list[Finished]:
+    """The next group that is judged, and with it those that were handed out beside it and are judged in time.
 
-    An engine that generates batch by batch gets its next one whole, where the groups of the last are judged one by one.
+    So which prompts are asked for together does not hang on the order in which scores come back.
     """
     judged = [await done.get()]
-    while len(judged) < most and not is_generating():
+    handover.judge()
+    while (seconds := handover.seconds_left) > 0:
         try:
-            judged.append(await asyncio.wait_for(done.get(), MOMENT_SECONDS))
+            judged.append(await asyncio.wait_for(done.get(), seconds))
         except TimeoutError:
             break
+        handover.judge()
     return judged

@@ -19,6 +19,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
 from dapo.engines.limits import positions_of, refuse_nothing, refuse_too_long
+from dapo.engines.pause import Pause
 from dapo.errors import EngineError
 from dapo.maths.sampling import draw
 from dapo.models.render import Renderer
@@ -50,6 +51,7 @@ class HFEngine:
         self._worker: asyncio.Task[None] | None = None
         self._cancelled = threading.Event()
         self._is_busy = asyncio.Lock()
+        self._pause = Pause()
 
     @property
     def precision(self) -> str:
@@ -75,14 +77,24 @@ class HFEngine:
             await asyncio.to_thread(copy_weights, self._model, weights.source, what=what)
             self._version = weights.policy_version
 
+    def pause(self) -> None:
+        """Begin no further batch until `go_on`."""
+        self._pause.begin()
+
+    def go_on(self) -> None:
+        """End the pause."""
+        self._pause.end()
+
     async def close(self) -> None:
         """Stop after the token that is being made; requests that wait end with an EngineError."""
         self._cancelled.set()
+        self._pause.end()
         if self._worker is not None:
             await self._worker
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # lets everybody who asks in the same breath get into the same batch
+        await self._pause.wait()
         while self._waiting:
             chosen = self._next_batch()
             try:
@@ -96,6 +108,8 @@ class HFEngine:
             for request, group in zip(chosen, groups, strict=True):
                 if not request.answer.done():
                     request.answer.set_result(group)
+            await asyncio.sleep(0)  # lets those who were waiting take their groups, and pause the engine
+            await self._pause.wait()
 
     def _next_batch(self) -> list[_Request]:
         """Take the requests at the front that share their sampling, as many as there are rows for; at least one."""

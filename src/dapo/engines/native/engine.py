@@ -15,6 +15,7 @@ from dapo.engines.limits import refuse_nothing, refuse_too_long
 from dapo.engines.native.forward import Forward
 from dapo.engines.native.rows import Row, new_row
 from dapo.engines.native.runner import Runner
+from dapo.engines.pause import Pause
 from dapo.errors import EngineError
 from dapo.machine import return_freed_memory
 from dapo.models.render import Renderer
@@ -55,6 +56,7 @@ class NativeEngine:
         self._worker: asyncio.Task[None] | None = None
         self._is_closed = False
         self._gate = asyncio.Lock()
+        self._pause = Pause()
 
     @property
     def precision(self) -> str:
@@ -91,14 +93,24 @@ class NativeEngine:
         self._forward.load(weights.source, what=what)
         return_freed_memory()
 
+    def pause(self) -> None:
+        """Write no further token until `go_on`."""
+        self._pause.begin()
+
+    def go_on(self) -> None:
+        """End the pause."""
+        self._pause.end()
+
     async def close(self) -> None:
         """Stop after the token that is being made; requests that wait end with an EngineError."""
         self._is_closed = True
+        self._pause.end()
         if self._worker is not None:
             await self._worker
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # lets everybody who asks in the same breath get into the same pass
+        await self._pause.wait()
         while (self._waiting or self._running) and not self._is_closed:
             try:
                 await asyncio.to_thread(self._advance)
@@ -106,7 +118,8 @@ class NativeEngine:
                 self._fail(failure)
                 continue
             if self._deliver():
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # lets those who were waiting take their groups, and pause the engine
+            await self._pause.wait()
         if self._is_closed:
             self._fail(EngineError("The engine was closed before the reply was complete."))
 
