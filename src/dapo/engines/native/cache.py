@@ -29,13 +29,13 @@ class KeyValueCache:
         """Positions that each sequence has room for."""
         return self._positions
 
-    def make_room(self, positions: int) -> None:
-        """Make sure that position `positions - 1` exists."""
+    def make_room(self, positions: int, *, used: int) -> None:
+        """Make sure that position `positions - 1` exists; what the first `used` cells hold stays."""
         if positions <= self._positions:
             return
         wider = max(positions, 2 * self._positions)
         if self._keys is not None and self._values is not None:
-            self._keys, self._values = _widened(self._keys, wider), _widened(self._values, wider)
+            self._keys, self._values = (_widened(buffer, wider, used) for buffer in (self._keys, self._values))
         self._positions = wider
 
     def make_cells(self, cells: int) -> None:
@@ -67,10 +67,10 @@ class KeyValueCache:
         self._keys = self._values = None
 
 
-def _widened(buffer: Tensor, positions: int) -> Tensor:
+def _widened(buffer: Tensor, positions: int, used: int) -> Tensor:
     layers, cells, heads, old, width = buffer.shape
     wider = buffer.new_zeros(layers, cells, heads, positions, width)
-    wider[:, :, :, :old] = buffer
+    wider[:, :used, :, :old] = buffer[:, :used]  # zeros that nobody touches take no memory
     return wider
 
 

@@ -88,8 +88,7 @@ class NativeEngine:
             self._version = weights.policy_version
 
     def _take_over(self, weights: Weights, what: str) -> None:
-        """Load weights; give back what generation and training have held, so that neither adds to the other's peak."""
-        self._runner.free()
+        """Load weights; give back what training has held, so that it does not add to the peak of generation."""
         self._forward.load(weights.source, what=what)
         return_freed_memory()
 
@@ -122,6 +121,7 @@ class NativeEngine:
             await self._pause.wait()
         if self._is_closed:
             self._fail(EngineError("The engine was closed before the reply was complete."))
+        self._runner.free()  # while others work, the caches' memory is theirs
 
     def _advance(self) -> None:
         """Make a step. Whatever goes wrong is an EngineError: nobody may wait for an answer that never comes."""

@@ -45,7 +45,7 @@ class Runner:
         lengths = [len(prompt) for prompt in prompts]
         if cells[-1] >= self._prompts.cells:
             self._prompts.make_cells(2 * len(cells) + first)
-        self._prompts.make_room(max(lengths))
+        self._prompts.make_room(max(lengths), used=first)
         tokens = [token for prompt in prompts for token in prompt]
         positions = [place for length in lengths for place in range(length)]
         ends = torch.tensor(lengths).cumsum(0) - 1
@@ -73,7 +73,7 @@ class Runner:
         rows = self.rows
         device, dtype = self._forward.device, self._forward.dtype
         lengths = torch.tensor([row.length for row in rows], device=device)
-        self._replies.make_room(int(lengths.max()))
+        self._replies.make_room(int(lengths.max()), used=len(rows))
         lanes, places = lanes_of(rows, self.num_prompts)
         plan = StepPlan(
             prompts=self._prompts,
