@@ -50,7 +50,7 @@ def growth_memory(options: Options) -> Measured:
     for length in lengths:
         say(f"  replies of {length} tokens")
         work = equal_replies(2, 4, length) if options.quick else equal_replies(4, 4, length)
-        request = product_request(work, updates=2, steps=WARMUP + 2, micro_batch_tokens=budget)
+        request = product_request(work, updates=2, steps=WARMUP + 2, trainer={"micro_batch_tokens": budget})
         answer = ask_product("step", request)
         peaks[length] = [step["peak_gb"] - answer["baseline_gb"] for step in steady(answer["steps"], WARMUP)]
     told = [f"{length} tokens {max(values):.2f}" for length, values in peaks.items()]

@@ -93,6 +93,9 @@ def memory_vs_state(options: Options) -> Measured:
         peaks.append(max(step["peak_gb"] for step in steady(answer["steps"], WARMUP)))
         bases.append(answer["baseline_gb"])
     held = [peak - base for peak, base in zip(peaks, bases, strict=True)]
+    saving = {"activation_checkpointing": True, "micro_batch_tokens": 1024}
+    answer = ask_product("step", product_request(work, updates=UPDATES, steps=WARMUP + 2, trainer=saving))
+    least = max(step["peak_gb"] for step in steady(answer["steps"], WARMUP)) - answer["baseline_gb"]
     return Measured(
         name="memory_vs_state",
         meaning="peak resident memory of a step, less what the interpreter and its libraries hold before a model is loaded, "
@@ -106,6 +109,8 @@ def memory_vs_state(options: Options) -> Measured:
             f"whole process: {max(peaks):.2f} GB, {max(peaks) / state:.2f} times the state; {max(bases):.2f} GB of it are the "
             "interpreter and its libraries",
             "the process also holds the engine: its bfloat16 weights and caches",
+            f"with trainer.activation_checkpointing = true and micro_batch_tokens = 1024: {least:.2f} GB, {least / state:.2f} "
+            "times the state",
         ],
         details={"peaks_gb": peaks, "baselines_gb": bases},
     )

@@ -1,6 +1,6 @@
 """Whole training steps of the product on replies of given lengths: a run as `dapo train` makes it, read from its metrics.
 
-Reads {"problems", "lengths", "updates", "steps", "micro_batch_tokens", "timers", "model"}; a step takes all problems. With
+Reads {"problems", "lengths", "updates", "steps", "trainer", "timers", "model"}; a step takes all problems. With
 `timers` the floor of each stage is timed afterwards in the same process.
 """
 
@@ -35,7 +35,6 @@ from dapo.recorder import FolderRecorder
 def make_config(request: Mapping[str, Any], problems: Path) -> RunConfig:
     """The quickstart without filter, length punishment and evaluation, on these problems, rewarded by lot."""
     lengths = request["lengths"]
-    trainer = {"micro_batch_tokens": request["micro_batch_tokens"]} if request.get("micro_batch_tokens") else {}
     return recipe(
         steps=request["steps"],
         task={"type": "jsonl", "path": str(problems), "held_out": 0, "reward": "benchmarks.product.rewards:lot"},
@@ -47,7 +46,7 @@ def make_config(request: Mapping[str, Any], problems: Path) -> RunConfig:
             "max_tokens": max(map(max, lengths)),
             "max_prompt_tokens": 4096,
         },
-        trainer=trainer,
+        trainer=request.get("trainer", {}),
         evaluation={"enabled": False},
         checkpoint={"every": 1_000_000},
         report={"console": False},

@@ -199,7 +199,6 @@ async def _gather(run: Run, step: int, plan: CollectPlan, inherited: Inherited, 
         run.algorithm,
         inherited=inherited,
         version=version,
-        is_last=step == run.last_step,
     )
 
 

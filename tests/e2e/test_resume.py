@@ -39,6 +39,26 @@ def test_three_steps_and_three_more_are_six_steps(shop: Workshop, six: RunFiles)
     assert files.config == six.config
 
 
+def test_three_steps_and_three_more_are_six_steps_where_groups_are_carried_between_them(shop: Workshop) -> None:
+    carrying = (
+        "evaluation.enabled=false",
+        "algorithm.dynamic_sampling.max_staleness=4",
+        "algorithm.dynamic_sampling.oversample=4",
+    )
+    shop.train("carried-straight", "steps=6", *carrying)
+    shop.train("carried-halves", "steps=3", *carrying)
+    straight, files = shop.run("carried-straight"), shop.run("carried-halves")
+    assert files.metrics[2]["sampling/groups_carried_out"] > 0
+
+    shop.train("carried-halves", "steps=6", *carrying, resume=True)
+
+    assert files.steady_metrics == straight.steady_metrics
+    assert all(files.rollouts(step) == straight.rollouts(step) for step in range(1, 7))
+    ours, theirs = tensors(files.checkpoint(6)), tensors(straight.checkpoint(6))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
 def test_ctrl_c_stops_the_run_cleanly_and_resume_goes_on(shop: Workshop, learned: Trained) -> None:
     made = check_that_it_stops_cleanly(shop, "interrupted", signal.SIGINT)
     files = shop.run("interrupted")

@@ -26,14 +26,14 @@ async def collect(
     *,
     inherited: Inherited | None = None,
     version: int = 0,
-    is_last: bool = False,
 ) -> Collected:
     """Collect the groups of one step. Each group is settled with its reason or left to the next step, and none is both.
 
     `inherited` is what the step before left; its groups come first, unless they are more than `plan.max_staleness` updates
     older than `version`, the policy version that will train on the step. The rest is generated; those that were drawn
     first stay, not those that ended first. What is kept beyond `plan.groups` is left to the next step where it can still
-    be used there, and else is surplus; after the last step nothing is left. There may be fewer groups than asked for,
+    be used there, and else is surplus. No step is treated as the last one, so that a run can go on from where it ended as
+    if it never had. There may be fewer groups than asked for,
     or none: see `no_signal`. Raises EngineError if the engine fails throughout and there is nothing to train on.
     """
     inherited = inherited or Inherited()
@@ -56,8 +56,7 @@ async def collect(
         if judged.reason is not Reason.ERROR:
             size = len(judged.group.rollouts)
             stream.observe(judged.group.prompt.problem.id, correct=judged.group.num_correct, size=size)
-    may_wait = not is_last and not stream.is_exhausted
-    ledger = _settle(plan, generated, usable, stale, may_wait=may_wait, is_last=is_last)
+    ledger = _settle(plan, generated, usable, stale, may_wait=not stream.is_exhausted)
     return Collected(
         groups=ledger.settled,
         stats=ledger.stats() | effort,
@@ -84,7 +83,6 @@ def _settle(
     stale: Groups,
     *,
     may_wait: bool,
-    is_last: bool,
 ) -> Ledger:
     """Say of each group what becomes of it."""
     available = len(usable) + sum(judged.reason is Reason.KEPT for judged in generated)
@@ -94,7 +92,7 @@ def _settle(
         return Ledger(new=dropped, old=stale, new_left=waiting, old_left=usable)
     if plan.when_short == "top_up" and available > 0:  # a step of nothing else would be one of weight decay alone
         generated = _topped_up(generated, plan.groups - available)
-    carries = plan.max_staleness > 0 and not is_last
+    carries = plan.max_staleness > 0
     chosen = tuple(replace(judged, reason=Reason.CARRIED) for judged in usable[: plan.groups])
     later = usable[plan.groups :]
     room = plan.groups - len(chosen)

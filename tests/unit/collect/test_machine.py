@@ -90,11 +90,10 @@ class Collecting(RuleBasedStateMachine):
         return PromptStream(problems(len(self.outcomes)), render, seed=0, epochs=self.epochs)
 
     @precondition(lambda self: self.task is None and not self.is_over)
-    @rule(updates=st.integers(0, 2), is_last=st.sampled_from([False, False, False, True]))
-    def begin_a_step(self, updates: int, is_last: bool) -> None:
+    @rule(updates=st.integers(0, 2))
+    def begin_a_step(self, updates: int) -> None:
         self.step += 1
         self.version += updates
-        self.is_last = is_last
         self.engine = Gated(self.outcomes, self.version)
         self.task = self.loop.create_task(self.collecting(self.stream, self.engine))
         self.settle_down()
@@ -110,7 +109,6 @@ class Collecting(RuleBasedStateMachine):
             DAPO,
             inherited=self.standing.inherited,
             version=self.version,
-            is_last=self.is_last,
         )
 
     @precondition(lambda self: self.task is not None)
@@ -176,7 +174,7 @@ class Collecting(RuleBasedStateMachine):
         self.check_the_step(found)
         self.settled += found.groups
         self.standing = replace(self.standing, stream=self.stream.state(), inherited=found.left)
-        self.is_over = self.is_last or (self.stream.is_exhausted and not found.left.groups)
+        self.is_over = self.stream.is_exhausted and not found.left.groups
 
     def twin(self) -> tuple[Collected | EngineError, PromptStream]:
         stream = self.new_stream()
@@ -199,7 +197,6 @@ class Collecting(RuleBasedStateMachine):
         )
         assert len(found.kept) == count["groups_kept"] <= self.plan.groups
         assert count["groups_generated"] <= self.plan.most_groups
-        assert not (self.is_last and found.left.groups)
         for judged in found.groups:
             outcome = self.outcomes[judged.group.prompt.problem.id]
             assert (

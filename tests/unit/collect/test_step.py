@@ -36,7 +36,7 @@ class Scene:
     def _stream(self, count: int) -> PromptStream:
         return PromptStream(problems(count), render, seed=0, epochs=1)
 
-    def step(self, step: int, *, version: int = 0, is_last: bool = False) -> Collected:
+    def step(self, step: int, *, version: int = 0) -> Collected:
         self.engine.policy_version = version
         work = collect(
             step,
@@ -47,7 +47,6 @@ class Scene:
             DAPO,
             inherited=self.left,
             version=version,
-            is_last=is_last,
         )
         found = asyncio.run(work)
         self.left = found.left
@@ -104,14 +103,6 @@ def test_without_a_staleness_what_is_beyond_the_step_is_surplus() -> None:
     assert [reason for _, reason in fates(found)] == ["kept", "kept", "surplus", "surplus"] and names(found.left) == []
 
 
-def test_after_the_last_step_nothing_is_left() -> None:
-    scene = Scene(*[MIXED] * 9, groups=2, oversample=2.5, max_staleness=2)
-    scene.step(1)
-    last = scene.step(2, is_last=True)
-    assert fates(last) == [("1-0002", "carried"), ("1-0003", "carried"), ("1-0004", "surplus")]
-    assert names(last.left) == []
-
-
 # A step that is short
 
 
@@ -124,9 +115,7 @@ def test_a_short_step_can_wait_and_the_next_one_goes_on_from_its_groups() -> Non
     assert fates(second) == [("1-0000", "carried"), ("2-0000", "kept"), ("2-0001", "kept"), ("2-0002", "surplus")]
 
 
-def test_the_last_step_and_the_end_of_the_data_wait_for_nothing() -> None:
-    scene = Scene(MIXED, WRONG, WRONG, MIXED, groups=3, max_rounds=1, when_short="carry_over")
-    assert [reason for _, reason in fates(scene.step(1, is_last=True))] == ["kept", "all_wrong", "all_wrong"]
+def test_the_end_of_the_data_waits_for_nothing() -> None:
     scene = Scene(MIXED, WRONG, WRONG, MIXED, groups=3, max_rounds=1, when_short="carry_over")
     scene.step(1)
     assert fates(scene.step(2)) == [("1-0000", "carried"), ("2-0000", "kept")]
