@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dapo.algorithms.config import AlgorithmConfig, DAPOConfig, PPOConfig
 from dapo.algorithms.custom import CustomConfig
@@ -26,6 +26,9 @@ from dapo.prompt_memory import PromptMemoryConfig
 from dapo.reporting.config import ReportConfig
 from dapo.tasks.config import TaskConfig
 from dapo.trainers.config import LocalConfig, TrainerConfig
+
+MIN_TEMPERATURE = 1e-3
+"""Logits that are divided by less leave the range of numbers: sampling is greedy, and log-probabilities say nothing."""
 
 
 class BatchConfig(Frozen):
@@ -43,15 +46,16 @@ class BatchConfig(Frozen):
     """Limit on a prompt's tokens, after the chat template."""
     overlong_prompts: Literal["refuse", "drop"] = "refuse"
     """A prompt over the limit: `refuse` ends the run before it starts, `drop` passes it over and counts it."""
-    temperature: float = Field(1.0, gt=0)
-    """Sampling temperature, of the engine and of the ratio alike. Top-p and top-k are for evaluation only."""
+    temperature: float = Field(1.0, ge=MIN_TEMPERATURE)
+    """Sampling temperature, of the engine and of the ratio alike, at least 0.001. Top-p and top-k are for evaluation only."""
     epochs: int | None = Field(None, ge=1)
     """Passes over the training problems before the data ends. Default: as many as the steps need."""
     overlap: bool = False
     """Generate the next step's groups while this step trains, with the weights of before it: faster where engine and
     trainer do not share a processor, and one step off policy. `algorithm.dynamic_sampling.max_staleness` must allow that."""
     scoring_seconds: float = Field(300.0, gt=0)
-    """A reply is wrong, and counted in `reward/errors`, when no score at all has come back for so long."""
+    """A reply is wrong, and counted in `reward/errors` (in evaluations as `errors`), when no score at all has come back for
+    so long."""
     judging_seconds: float = Field(0.5, ge=0)
     """The engine writes no further token until the groups that it has handed out are judged, for so long at most. What it
     computes together then follows from outcomes and not from timing, so that a run can be repeated to the last bit. With
@@ -73,6 +77,17 @@ class EvaluationConfig(Frozen):
     """Replies to each problem, k of avg@k."""
     temperature: float = Field(1.0, ge=0)
     """Sampling temperature; 0 is greedy (the paper: 1)."""
+
+    @field_validator("temperature")
+    @classmethod
+    def _temperature_makes_sense(cls, temperature: float) -> float:
+        if 0 < temperature < MIN_TEMPERATURE:
+            raise ValueError(
+                f"{temperature:g} is neither greedy nor a temperature that logits can be divided by; give 0 for the "
+                f"likeliest token, or at least {MIN_TEMPERATURE:g}"
+            )
+        return temperature
+
     top_p: float = Field(0.7, gt=0, le=1)
     """Nucleus sampling (the paper: 0.7)."""
     top_k: int = Field(0, ge=0)

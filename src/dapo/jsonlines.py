@@ -48,7 +48,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):  # no line end after it: the writer was stopped in the middle
                 break
             raise DataError(

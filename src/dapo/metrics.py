@@ -524,6 +524,7 @@ EVALUATION_FIELDS: Mapping[str, str] = MappingProxyType(
         "maj": "Share of problems whose most frequent answer is right (majority vote over the samples).",
         "truncated": "Share of replies that the limit on new tokens ended. Above 0.1, `avg` understates the policy.",
         "length_mean": "Mean tokens of a reply.",
+        "errors": "Replies that count as wrong because the engine or their scorer failed or gave nothing back in time.",
         "temperature": "Temperature of sampling. Compare evaluations of the same temperature, `top_p` and limit alone.",
         "top_p": "Share of probability that sampling drew from; 1 is all of it.",
         "seconds": "Wall-clock time of the evaluation.",

@@ -163,7 +163,8 @@ def _fingerprint(problems: Sequence[Problem]) -> dict[str, Any]:
     count = len(problems)
     probed = sorted({place * count // _PROBED for place in range(_PROBED)} | {count - 1})
     names = "\n".join(problems[place].id for place in probed)
-    return {"problems": count, "ids": hashlib.blake2b(names.encode(), digest_size=8).hexdigest()}
+    content = names.encode(errors="surrogatepass")  # JSON can name half a surrogate pair
+    return {"problems": count, "ids": hashlib.blake2b(content, digest_size=8).hexdigest()}
 
 
 def check_prompt_lengths(

@@ -10,7 +10,7 @@ from dapo.config import RunConfig
 from dapo.files import disk_errors_told
 from dapo.jsonlines import read_json_lines, to_json
 from dapo.reporting.console import Console
-from dapo.reporting.guarded import GuardedReporter
+from dapo.reporting.guarded import GuardedConsole
 from dapo.storage.checkpoint import Progress
 from dapo.storage.run_folder import RunFolder
 from dapo.storage.saver import Saver, SaverPlan
@@ -43,8 +43,8 @@ class FolderRecorder:
             sync=folder.sync_lines,
         )
         self._saver = Saver(plan, trainer, renderer.tokenizer)
-        self._console: Console | None = Console(config.steps) if config.report.console else None
-        self._reporters: list[Reporter] = [GuardedReporter(self._console)] if self._console else []
+        self._console = GuardedConsole(Console(config.steps)) if config.report.console else None
+        self._reporters: list[Reporter] = [self._console] if self._console else []
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:

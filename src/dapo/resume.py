@@ -73,10 +73,10 @@ def take_up(config: RunConfig, folder: RunFolder, trainer: Trainer, stream: Prom
         return Start(notes=(anew,), warnings=tuple(warnings))
     origin = 0 if forked_from is None else int(forked_from["step"])
     is_fork = forked_from is not None and found.step == origin
-    trainer.restore(found.checkpoint)
     changed = forked_from["difference"] if is_fork and forked_from else {}
-    state, notes = _restore_stream(stream, read_progress(found.checkpoint).state, changed)
-    warnings = _tidy(folder, found)
+    state, notes = _restore(found.checkpoint, trainer, stream, changed)
+    lost = _lost_lines(folder, origin + 1, found.step)  # first: a file that is not the run's stops it as it is
+    warnings = [*_tidy(folder, found), *lost]
     folder.forget_after(found.step)
     return Start(
         first_step=found.step + 1,
@@ -86,6 +86,16 @@ def take_up(config: RunConfig, folder: RunFolder, trainer: Trainer, stream: Prom
         warnings=tuple(warnings),
         forked_from=forked_from,
     )
+
+
+def refuse_nested(source: Path, folder: Path) -> None:
+    """Refuse a fork into the folder that it is forked from, or the other way round. Raises RequestError."""
+    there, here = source.resolve(), folder.resolve()
+    if there == here or there in here.parents or here in there.parents:
+        raise RequestError(
+            f"--fork {source} was asked for with the run folder {folder}, and one of them lies in the other: each would hold "
+            "files of the other's run. Choose a folder beside it with --run."
+        )
 
 
 def check_fork(source: RunFolder) -> None:
@@ -104,6 +114,7 @@ def fork(config: RunConfig, folder: RunFolder, source: RunFolder, trainer: Train
     With the same settings all else goes on too. Where a setting differs, carried groups stay behind; the place in the
     data is kept if the data is the same. Raises RequestError where the checkpoint does not fit the recipe.
     """
+    refuse_nested(source.path, folder.path)
     found = newest_whole(source.checkpoints)
     assert found is not None  # check_fork saw one
     if found.step >= config.steps:
@@ -114,10 +125,9 @@ def fork(config: RunConfig, folder: RunFolder, source: RunFolder, trainer: Train
     now = config.model_dump(mode="json")
     changed = differences(source.config(), now)
     try:
-        trainer.restore(found.checkpoint)
+        state, notes = _restore(found.checkpoint, trainer, stream, changed)
     except RunError as error:
         raise ConfigError(f"--fork {source.path} was asked for, and its checkpoint cannot serve: {error}") from error
-    state, notes = _restore_stream(stream, read_progress(found.checkpoint).state, changed)
     forked_from = {
         "folder": str(source.path.resolve()),
         "step": found.step,
@@ -136,6 +146,36 @@ def fork(config: RunConfig, folder: RunFolder, source: RunFolder, trainer: Train
         warnings=tuple(f"The checkpoint {path} is damaged: {fault}." for path, fault in found.damaged.items()),
         forked_from=forked_from,
     )
+
+
+def _restore(
+    checkpoint: Path, trainer: Trainer, stream: PromptStream, changed: Mapping[str, Any]
+) -> tuple[Mapping[str, Any] | None, list[str]]:
+    """Give trainer and stream their state back. Raises RequestError where a whole checkpoint holds something else than
+    they can use."""
+    from safetensors import SafetensorError
+
+    try:
+        trainer.restore(checkpoint)
+        return _restore_stream(stream, read_progress(checkpoint).state, changed)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RequestError(
+            f"The checkpoint {checkpoint} is whole, and what it holds cannot be taken back ({type(error).__name__}: {error}). "
+            "Rename its folder, so that the one before it is used, or restore it from a copy."
+        ) from error
+
+
+def _lost_lines(folder: RunFolder, first: int, last: int) -> list[str]:
+    """Say which steps the run has made and metrics.jsonl does not show."""
+    missing = folder.missing_steps(first, last)
+    if not missing:
+        return []
+    shown = ", ".join(str(step) for step in missing[:_SHOWN_STEPS]) + (", …" if len(missing) > _SHOWN_STEPS else "")
+    whole = f"{missing[0]} to {missing[-1]}" if len(missing) == last - first + 1 > 1 else shown
+    return [f"metrics.jsonl has no line for {len(missing)} steps that the run has made: {whole}. They stay lost."]
+
+
+_SHOWN_STEPS = 10
 
 
 def _restore_stream(

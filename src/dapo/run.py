@@ -244,6 +244,7 @@ def _measurer(
             sampling=evaluation_sampling(config),
             samples=settings.samples,
             seed=derive_seed(config.seed, "evaluation", step),
+            scoring_seconds=config.batch.scoring_seconds,
         )
         recorder.evaluation(step, result)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -18,22 +17,25 @@ Handler = Callable[[int, FrameType | None], None]
 INTERRUPTED = 130
 """The exit code of a process that was interrupted, as a shell would give it."""
 
-_ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+_HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+_ENDING = [signal.SIGINT, signal.SIGTERM, *([_HANGUP] if _HANGUP is not None else [])]
 
 
 @contextmanager
 def ends_at_once() -> Iterator[None]:
-    """While models and libraries are loaded, an interrupt ends the process there and then.
+    """While models and libraries are loaded, Ctrl-C, SIGTERM or a closed terminal end the process there and then.
 
     As an exception it could be caught half-way, by a library that takes it for a failed import.
     """
-    with _handling([signal.SIGINT], _end_at_once):
+    with _handling(_ENDING, _end_at_once):
         yield
 
 
 @contextmanager
 def stops_cleanly(stop: asyncio.Event, note: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C, SIGTERM or a closed terminal set `stop`, so that the loop saves and ends; a second one ends at once.
+    """Ctrl-C, SIGTERM or a closed terminal set `stop`, so that the loop saves and ends; once more ends at once.
+
+    A terminal that is closed may say so several times, the system first and then the shell: that is nobody's impatience.
 
     The handler runs between two steps of the main thread, so it acts even where somebody's code blocks the event loop.
     """
@@ -41,7 +43,9 @@ def stops_cleanly(stop: asyncio.Event, note: Callable[[str], None]) -> Iterator[
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
-            _end_at_once(number, frame)
+            if number != _HANGUP:
+                _end_at_once(number, frame)
+            return
         stop.set()
         loop.call_soon_threadsafe(lambda: None)  # wakes the loop, should it sleep
         note(f"{signal.Signals(number).name} received: saving and stopping (once more to stop without saving)")
@@ -51,16 +55,18 @@ def stops_cleanly(stop: asyncio.Event, note: Callable[[str], None]) -> Iterator[
 
 
 def _end_at_once(number: int, frame: FrameType | None) -> None:
-    sys.stderr.write("\ndapo: interrupted\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # the terminal may be gone
+        os.write(2, b"\ndapo: interrupted\n")  # past the stream's buffer, which may be in use at this moment
     os._exit(INTERRUPTED)
 
 
 @contextmanager
 def _handling(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in numbers}
+    if _HANGUP is not None and before.get(_HANGUP) is signal.SIG_IGN:
+        del before[_HANGUP]  # `nohup` has asked for that
     try:
-        for number in numbers:
+        for number in before:
             signal.signal(number, handler)
     except ValueError:  # not in the main thread: a program that calls us keeps its own handlers
         yield

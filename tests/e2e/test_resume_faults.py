@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from dapo.storage.manifest import write_manifest
 from tests.e2e.dying import SETTINGS, ForkServer, check_same, contents
 from tests.e2e.workshop import RunFiles
 from tests.unit.storage.saved import cut, flip
@@ -65,6 +66,27 @@ def test_where_no_checkpoint_is_whole_the_run_is_refused_and_left_as_it_is(serve
     assert "No checkpoint in ruined/checkpoints is whole" in ended.said
     assert "step-000002: model.safetensors has the SHA-256" in ended.said
     assert files.content() == before
+
+
+def test_a_checkpoint_that_is_whole_and_holds_something_else_is_refused_in_words(server: ForkServer) -> None:
+    server.train("odd", FOUR, code=0)
+    files = server.shop.run("odd")
+    (files.checkpoint(4) / "trainer" / "trainer.json").write_text('{"updates": "many"}')
+    (files.checkpoint(4) / "manifest.json").unlink()
+    write_manifest(files.checkpoint(4), 4)
+    before = files.content()
+    ended = server.train("odd", SETTINGS, code=2)
+    assert "The checkpoint odd/checkpoints/step-000004 is whole, and what it holds cannot be taken back" in ended.said
+    assert files.content().keys() == before.keys()
+
+
+def test_metrics_that_somebody_has_removed_are_named_and_the_run_goes_on(server: ForkServer) -> None:
+    server.train("bare", FOUR, code=0)
+    files = server.shop.run("bare")
+    (files.folder / "metrics.jsonl").unlink()
+    ended = server.train("bare", SETTINGS, code=0)
+    assert "metrics.jsonl has no line for 4 steps that the run has made: 1 to 4. They stay lost." in ended.heard
+    assert [line["step"] for line in files.metrics] == [5, 6]
 
 
 # Full disks

@@ -55,8 +55,6 @@ samples = 4
 top_p = 1.0
 """
 
-# Asynchronous, so that it answers without a thread of its own: which replies are generated side by side, and so the last
-# bit of a log-probability, does not hang on how threads are scheduled.
 REWARDS = """
 async def starts_with_a_digit(problem, reply):
     return reply[:1].isdigit()

@@ -405,7 +405,7 @@ def nothing_learnt(*groups: str, size: int = 4) -> tuple[str, float]:
 
 def test_a_step_without_a_signal_says_what_was_seen() -> None:
     message, accuracy = nothing_learnt("++++", "----", "----", "----")
-    assert message.startswith("None of 4 groups of 4 replies had both right and wrong ones after 1 rounds")
+    assert message.startswith("None of 4 groups of 4 replies had both right and wrong ones after 1 round (")
     assert "cap: algorithm.dynamic_sampling.max_rounds = 1" in message
     assert "1 all right, 3 all wrong; accuracy 25.0%, 0.0% of the replies truncated" in message
     assert accuracy == 0.25

@@ -74,6 +74,7 @@ def test_the_defaults_are_the_paper_s() -> None:
         "epochs": None,
         "overlap": False,
         "scoring_seconds": 300.0,
+        "judging_seconds": 0.5,
         "max_skipped_in_a_row": 3,
     }
     assert (config.evaluation.temperature, config.evaluation.top_p) == (1.0, 0.7)
@@ -158,7 +159,9 @@ def test_a_recipe_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> No
         (["sepps=3"], ["sepps: no such field", "'steps'"]),
         (["steps=0"], ["steps = 0", "greater than or equal to 1"]),
         (["seed=-1"], ["seed = -1", "greater than or equal to 0"]),
-        (["batch.temperature=0"], ["batch.temperature = 0", "greater than 0"]),
+        (["batch.temperature=1e-300"], ["batch.temperature = 1e-300", "greater than or equal to 0.001"]),
+        (["evaluation.temperature=1e-300"], ["evaluation.temperature: 1e-300", "neither greedy", "at least 0.001"]),
+        (["batch.temperature=0"], ["batch.temperature = 0", "greater than or equal to 0.001"]),
         (["trainer.type=local", "trainer.learning_rate=nan"], ["trainer.learning_rate = nan", "finite"]),
         (["checkpoint.keep=0"], ["checkpoint.keep = 0"]),
         (["evaluation.min_p=1"], ["evaluation.min_p = 1", "less than 1"]),

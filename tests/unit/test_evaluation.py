@@ -24,9 +24,19 @@ def measure(
     task: Any = None,
     seed: int = 0,
     sampling: Sampling = SAMPLING,
+    scoring_seconds: float = 300.0,
 ) -> Evaluation:
     return asyncio.run(
-        evaluate(asked, render, engine, task or FakeTask(), sampling=sampling, samples=samples, seed=seed)
+        evaluate(
+            asked,
+            render,
+            engine,
+            task or FakeTask(),
+            sampling=sampling,
+            samples=samples,
+            seed=seed,
+            scoring_seconds=scoring_seconds,
+        )
     )
 
 
@@ -154,3 +164,30 @@ class Dead(FakeEngine):
 def test_an_engine_that_fails_is_no_result() -> None:
     with pytest.raises(EngineError, match="out of memory"):
         measure(Dead(lambda prompt, index: ""), problems(2), 1)
+
+
+class HangsOnWrong(FakeTask):
+    """Scores right replies; for a wrong one nothing ever comes back."""
+
+    async def score(self, problem: Problem, rollout: Rollout) -> Score:
+        if rollout.text != "yes":
+            await asyncio.Event().wait()
+        return await super().score(problem, rollout)
+
+
+def test_a_scorer_that_hangs_is_given_up_and_its_replies_are_wrong_with_an_error() -> None:
+    patterns = {"p0": "+-", "p1": "++"}
+    found = measure(
+        engine_of(patterns), [problem(name) for name in patterns], 2, task=HangsOnWrong(), scoring_seconds=0.3
+    )
+    line = found.summary(1, "mine")
+    assert (line["avg"], line["errors"]) == (0.75, 1)
+    assert [score.error for score in found.results[0].scores] == [
+        None,
+        "the scorer gave no score back for 0.3 seconds and was given up",
+    ]
+    assert [score.reward for score in found.results[0].scores] == [1.0, -1.0]
+
+
+def test_an_evaluation_without_faults_has_no_errors() -> None:
+    assert summary({"p0": "+-"}, 2)["errors"] == 0

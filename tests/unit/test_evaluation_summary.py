@@ -41,6 +41,7 @@ def test_every_number_by_hand() -> None:
         "maj": 0.5,  # a tie, a sole vote that is right, and none
         "truncated": 0.25,
         "length_mean": 25.0,
+        "errors": 0,
     }
 
 

@@ -116,3 +116,10 @@ def test_everything_becomes_one_line_of_strict_json(value: object) -> None:
     text = to_json(value)
     assert "\n" not in text
     json.loads(text.encode("ascii"), parse_constant=refuse)
+
+
+def test_a_line_of_brackets_without_end_is_a_broken_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("[" * 200_000 + '\n{"a": 1}\n')
+    with pytest.raises(DataError, match=r"line 1 of .* is not JSON \("):
+        read_json_lines(path)

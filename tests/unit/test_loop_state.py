@@ -130,7 +130,7 @@ def test_after_waiting_long_enough_a_step_trains_on_what_there_is() -> None:
 def test_a_short_step_can_be_an_error_and_says_what_to_do() -> None:
     plan = {"max_rounds": 1, "when_short": "error"}
     scene = scene_of(Recording(two_of_three), steps=4, plan=plan, prompts=100)
-    with pytest.raises(NoSignalError, match=r"Only \d groups of 4 .* Raise batch.group_size"):
+    with pytest.raises(NoSignalError, match=r"Only \d groups? of 4 .* Raise algorithm.dynamic_sampling.max_rounds"):
         scene.train()
     reasons = {judged.reason for judged in scene.recorder.collected[1].groups}
     assert reasons == {Reason.SURPLUS, Reason.ALL_WRONG}  # nothing was trained on

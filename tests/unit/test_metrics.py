@@ -60,7 +60,8 @@ def test_the_module_prints_the_documentation_without_torch() -> None:
 
 def test_the_fields_of_an_evaluation_are_documented() -> None:
     expected = (
-        "step data problems samples avg ci_low ci_high samples_low samples_high pass_at maj truncated length_mean"
+        "step data problems samples avg ci_low ci_high samples_low samples_high pass_at maj truncated length_mean "
+        "errors"
     )
     assert list(EVALUATION_FIELDS) == [*expected.split(), "temperature", "top_p", "seconds"]
     assert all(f"| `{name}` |" in DOCS.read_text(encoding="utf-8") for name in EVALUATION_FIELDS)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -162,3 +163,12 @@ def test_one_prompt_that_fits_is_enough_wherever_it_comes_in_an_epoch() -> None:
 def test_a_task_without_problems_is_refused() -> None:
     with pytest.raises(DataError, match="no training problem"):
         PromptStream([], render, seed=0)
+
+
+def test_half_a_surrogate_pair_in_an_id_is_no_hindrance_and_other_ids_keep_their_mark() -> None:
+    def mark(*names: str) -> object:
+        made = [replace(problem("p"), id=name) for name in names]
+        return PromptStream(made, render, seed=0).state()["data"]
+
+    assert mark("a", "é", "中") == {"problems": 3, "ids": "3b577d5f108280b6"}
+    assert mark("a\ud800") != mark("a\ud801") != mark("a")

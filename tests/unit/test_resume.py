@@ -7,7 +7,7 @@ import pytest
 
 from dapo.config import parse_config, remarks
 from dapo.errors import ConfigError, RequestError
-from dapo.resume import MAY_CHANGE, check_fork, differences, refuse_another_run
+from dapo.resume import MAY_CHANGE, check_fork, differences, refuse_another_run, refuse_nested
 from dapo.storage.manifest import write_manifest
 from dapo.storage.run_folder import RunFolder
 
@@ -74,6 +74,7 @@ def test_a_fork_needs_a_run_with_a_checkpoint(tmp_path: Path) -> None:
         check_fork(folder)
     checkpoint = folder.checkpoints / "step-000005"
     checkpoint.mkdir(parents=True)
+    (checkpoint / "progress.json").write_text("{}")
     write_manifest(checkpoint, 5)
     check_fork(folder)
 
@@ -91,3 +92,15 @@ def test_evaluations_that_fall_between_checkpoints_are_remarked_on() -> None:
     ]
     assert said(evaluation={"every": 7}, checkpoint={"keep_best": False}) == []
     assert said(evaluation={"every": 7, "enabled": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"), [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("a", "link/b"), ("a", "x/../a")]
+)
+def test_a_fork_lies_beside_the_run_that_it_is_forked_from(tmp_path: Path, source: str, folder: str) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    with pytest.raises(RequestError, match="one of them lies in the other"):
+        refuse_nested(tmp_path / source, tmp_path / folder)
+    refuse_nested(tmp_path / "a", tmp_path / "ab")
+    refuse_nested(tmp_path / "a" / "b", tmp_path / "a" / "c")

@@ -68,3 +68,30 @@ def test_while_loading_an_interrupt_cannot_be_swallowed() -> None:
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
     assert err == "\ndapo: interrupted\n"
+
+
+def test_a_terminal_that_says_twice_that_it_is_closed_stops_cleanly_all_the_same() -> None:
+    process = start(CLEAN.replace("BLOCKS", "False").replace('print("stopped"', 'time.sleep(1); print("stopped"'))
+    process.send_signal(signal.SIGHUP)
+    assert process.stdout is not None and process.stdout.readline().startswith("SIGHUP received")
+    process.send_signal(signal.SIGHUP)
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "stopped\n")
+
+
+def test_while_loading_a_closed_terminal_and_sigterm_end_at_once_with_a_word() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        process = start(AT_ONCE)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (130, "", "\ndapo: interrupted\n")
+
+
+def test_what_nohup_has_asked_for_stays() -> None:
+    ignoring = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    process = start(ignoring + CLEAN.replace("BLOCKS", "False"))
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=20)
+    assert out == "SIGTERM received: saving and stopping (once more to stop without saving)\nstopped\n"
+    assert process.returncode == 0

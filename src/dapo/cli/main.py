@@ -10,6 +10,7 @@ import typer
 from dapo import __version__
 from dapo.cli import data, grade, report, sample, show, train
 from dapo.cli import eval as eval_command
+from dapo.cli.streams import finish_output, output_has_failed, take_streams
 from dapo.errors import DapoError
 
 app = typer.Typer(
@@ -48,15 +49,28 @@ app.add_typer(data.app, name="data")
 
 def run() -> None:
     """Entry point. Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted before a run began."""
+    take_streams()
+    code = _run()
+    sys.exit(code if finish_output() or code else 1)
+
+
+def _run() -> int | str | None:
+    """Run the command; return the exit code."""
     try:
-        app()  # a wrong command line, --help and an interrupt end the process here, with the codes 2, 0 and 130
+        app()
+    except SystemExit as ended:  # so end all commands, a wrong command line, --help and an interrupt
+        return ended.code
     except DapoError as error:
         print(f"dapo: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except OSError as error:
-        if error.filename is None:
+        if error.filename is not None:
+            print(
+                f"dapo: {error.filename}: {error.strerror}. Check the path, its permissions and the space.",
+                file=sys.stderr,
+            )
+            return 2
+        if not output_has_failed():
             raise
-        print(
-            f"dapo: {error.filename}: {error.strerror}. Check the path, its permissions and the space.", file=sys.stderr
-        )
-        sys.exit(2)
+        return 1
+    return 0

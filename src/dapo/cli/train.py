@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from dapo.cli.options import AsJson, Overrides, Recipe, describe_accuracy, print_json
+from dapo.cli.streams import spare_standard_output
 from dapo.config import load_config
+from dapo.resume import refuse_nested
 from dapo.signals import ends_at_once
 from dapo.storage.run_folder import default_run_folder
 
@@ -28,8 +30,11 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model by a recipe, and measure it on held-out problems before and after."""
+    spare_standard_output()  # a run is not lost because nobody reads what it prints
     config = load_config(recipe, override or [])
     folder = run if run is not None else default_run_folder(recipe, resume=resume)
+    if fork is not None:
+        refuse_nested(fork, folder)
     with ends_at_once():
         from dapo.run import Result, train_run
 

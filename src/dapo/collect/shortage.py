@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dapo.collect.plan import CollectPlan
+from dapo.collect.plan import CollectPlan, WhenShort
 from dapo.errors import NoSignalError
 from dapo.types import Collected, JudgedGroup, Reason
 
@@ -15,6 +15,13 @@ SOLVED_ACCURACY = 0.99
 _NAMED = 3
 """How many groups a message names for reading."""
 
+_NEAR = 0.75
+_HEALTHY_SHARE = 0.2
+"""From this share of a step's groups, or of the generated ones, on, a cap that ended the search was too low."""
+
+_WHERE = "algorithm.dynamic_sampling"
+
+_CHOICES: tuple[WhenShort, ...] = ("train_partial", "carry_over", "top_up")
 
 MAX_STEPS_WITHOUT_UPDATE = 5
 """So many steps on end may wait for more groups (`when_short = "carry_over"`); the next trains on what there is."""
@@ -62,39 +69,61 @@ def shortage(collected: Collected, plan: CollectPlan) -> str:
     """Say how many groups were all right, all wrong and truncated, why the search ended, and what to change."""
     count = {name: int(collected.stats[f"sampling/groups_{name}"].value) for name in _COUNTS}
     found = sum(judged.reason in (Reason.KEPT, Reason.CARRIED) for judged in collected.groups) + count["carried_out"]
-    said = f"None of {count['generated']} groups of {plan.group_size} replies had both right and wrong ones"
+    said = f"None of {_many(count['generated'], 'group')} of {plan.group_size} replies had both right and wrong ones"
     if found:
-        said = f"Only {found} groups of {plan.groups} that a step trains on had both right and wrong replies"
+        said = f"Only {_many(found, 'group')} of {plan.groups} that a step trains on had both right and wrong replies"
     truncated = collected.stats["length/truncated"].value if "length/truncated" in collected.stats else 0.0
     errors = f", {count['error']} failed in the engine" if count["error"] else ""
     faults = int(collected.stats["reward/errors"].value) if "reward/errors" in collected.stats else 0
     scorer = (
-        f" The scorer itself failed on {faults} replies, which count as wrong: see `error` there." if faults else ""
+        f" The scorer itself failed on {_many(faults, 'reply', 'replies')}: counted as wrong, see `error` there."
+        if faults
+        else ""
     )
     return (
-        f"{said} after {int(collected.stats['sampling/rounds'].value)} rounds ({_cap(collected, plan)}): "
+        f"{said} after {_many(int(collected.stats['sampling/rounds'].value), 'round')} ({_cap(collected, plan)}): "
         f"{count['all_right']} all right, {count['all_wrong']} all wrong{errors}; accuracy "
-        f"{accuracy_of(collected):.1%}, {truncated:.1%} of the replies truncated.{scorer} {_meaning(collected, plan)}"
+        f"{accuracy_of(collected):.1%}, {truncated:.1%} of the replies truncated.{scorer} {_meaning(collected, plan, found)}"
     )
 
 
 _COUNTS = ("generated", "all_right", "all_wrong", "error", "carried_out")
 
 
-def _cap(collected: Collected, plan: CollectPlan) -> str:
-    """What ended the search."""
-    where = "algorithm.dynamic_sampling"
+def _capped_by(collected: Collected, plan: CollectPlan) -> str | None:
+    """The setting that ended the search; None where none did."""
     if plan.max_tokens is not None and collected.stats["sampling/tokens_generated"].value >= plan.max_tokens:
-        return f"cap: {where}.max_tokens = {plan.max_tokens}"
+        return "max_tokens"
     generated = collected.stats["sampling/groups_generated"].value
     if plan.max_groups is not None and generated >= plan.max_groups:
-        return f"cap: {where}.max_groups = {plan.max_groups}"
-    if generated >= plan.most_groups:
-        return f"cap: {where}.max_rounds = {plan.max_rounds} of {plan.round} groups"
-    return "no more came: the data or the engine ended the search"
+        return "max_groups"
+    return "max_rounds" if generated >= plan.most_groups else None
 
 
-def _meaning(collected: Collected, plan: CollectPlan) -> str:
+def _cap(collected: Collected, plan: CollectPlan) -> str:
+    """What ended the search, in words."""
+    name = _capped_by(collected, plan)
+    if name is None:
+        return "no more came: the data or the engine ended the search"
+    value = {"max_tokens": plan.max_tokens, "max_groups": plan.max_groups, "max_rounds": plan.max_rounds}[name]
+    size = f" of {_many(plan.round, 'group')}" if name == "max_rounds" else ""
+    return f"cap: {_WHERE}.{name} = {value}{size}"
+
+
+def _is_cap_too_low(collected: Collected, plan: CollectPlan, found: int) -> bool:
+    """Whether a search that a cap ended was on its way: most groups were there, or a fair share of them was kept."""
+    generated = max(1, int(collected.stats["sampling/groups_generated"].value))
+    return found >= _NEAR * plan.groups or found >= _HEALTHY_SHARE * generated
+
+
+def _meaning(collected: Collected, plan: CollectPlan, found: int) -> str:
+    name = _capped_by(collected, plan)
+    if name is not None and found and _is_cap_too_low(collected, plan, found):
+        others = [f'"{choice}"' for choice in _CHOICES if choice != plan.when_short]
+        return (
+            f"Raise {_WHERE}.{name}, which ended the search while it was finding groups, or choose {_WHERE}.when_short = "
+            f"{', '.join(others[:-1])} or {others[-1]}."
+        )
     accuracy = accuracy_of(collected)
     if accuracy >= SOLVED_ACCURACY:
         return "The task is solved as far as its training problems show. Use harder problems to go on."
@@ -110,3 +139,8 @@ def _meaning(collected: Collected, plan: CollectPlan) -> str:
 def _examples(groups: Sequence[JudgedGroup]) -> str:
     names = [judged.name for judged in groups if judged.reason is Reason.ALL_WRONG][:_NAMED]
     return f" ({', '.join(names)})" if names else ""
+
+
+def _many(count: int, one: str, several: str | None = None) -> str:
+    """A count with its noun: `1 round`, `2 rounds`."""
+    return f"{count} {one if count == 1 else several or one + 's'}"

@@ -69,6 +69,7 @@ def evaluate_policy(config: RunConfig) -> dict[str, Any]:
             sampling=evaluation_sampling(config),
             samples=config.evaluation.samples,
             seed=derive_seed(config.seed, "evaluation", 0),
+            scoring_seconds=config.batch.scoring_seconds,
         )
     )
     return result.summary(_step_of(config.model.path), config.task.type)

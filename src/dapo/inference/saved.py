@@ -89,14 +89,12 @@ def summary_of(lines: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], 
     """The content of `summary.json`."""
     from dapo.evaluation import summarise
 
-    replies = [reply for line in lines for reply in line["replies"]]
     return {
         "model": settings["model"]["path"],
         "data": settings["data"]["path"],
         "verifier": verifier,
         **summarise(_problems_of(lines)),
         "copies": settings["data"]["copies"],
-        "errors": sum("error" in reply for reply in replies),
         "temperature": settings["sampling"]["temperature"],
         "top_p": settings["sampling"]["top_p"],
         "max_tokens": settings["sampling"]["max_tokens"],
@@ -130,6 +128,7 @@ def _problems_of(lines: Sequence[Mapping[str, Any]]) -> list[ProblemSamples]:
                     extracted=reply["extracted"],
                     truncated=reply["finish"] == Finish.LENGTH,
                     length=reply["length"],
+                    has_error="error" in reply,
                 )
                 for reply in line["replies"]
             ),

@@ -38,7 +38,8 @@ def _index_and_total(weights_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Ten
     offset = torch.searchsorted(inside_cumulative, remaining, right=True).clamp(max=_BLOCK - 1)
     last_with_weight = _BLOCK - 1 - (inside > 0).flip(1).to(torch.int8).argmax(dim=1, keepdim=True)
     offset = torch.minimum(offset, last_with_weight)
-    return (block * _BLOCK + offset).squeeze(1), cumulative[:, -1]
+    # Where weights are not finite nothing is found; the index stays one of the row, and `draw` says so.
+    return (block * _BLOCK + offset).squeeze(1).clamp(max=vocabulary - 1), cumulative[:, -1]
 
 
 def restrict(logits_BV: Tensor, *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
@@ -66,16 +67,32 @@ def draw(
 ) -> tuple[Tensor, Tensor]:
     """Draw one token a row; return (tokens_B, logprobs_B) under the distribution that was drawn from.
 
-    temperature 0 is greedy: the likeliest token, of log-probability 0.
+    temperature 0 is greedy: the likeliest token, of log-probability 0. Raises FloatingPointError if a row of logits is not
+    finite: a NaN or an infinity in it reaches what is drawn, so that only one number a row needs to be looked at.
     """
     if temperature == 0.0:
         tokens_B = logits_BV.argmax(dim=1)
+        _refuse_not_finite(logits_BV.gather(1, tokens_B.unsqueeze(1)), temperature)
         return tokens_B, torch.zeros_like(tokens_B, dtype=torch.float32)
     parts = [
         _draw_rows(logits_BV[rows], uniform_B[rows], 1.0 / temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         for rows in _slices(logits_BV.shape[0])
     ]
-    return torch.cat([tokens_B for tokens_B, _ in parts]), torch.cat([logprobs_B for _, logprobs_B in parts])
+    logprobs_B = torch.cat([logprobs_B for _, logprobs_B in parts])
+    _refuse_not_finite(logprobs_B, temperature)
+    return torch.cat([tokens_B for tokens_B, _ in parts]), logprobs_B
+
+
+def _refuse_not_finite(drawn: Tensor, temperature: float) -> None:
+    """Raise FloatingPointError if a number of what was drawn, one a row, is not finite."""
+    if bool(drawn.isfinite().all()):
+        return
+    raise FloatingPointError(
+        f"the logits are not finite (NaN or infinity) in {int((~drawn.isfinite()).sum())} of {drawn.shape[0]} rows at "
+        f"temperature {temperature:g}, so no token can be drawn. Look at optim/grad_norm of the steps before: "
+        "a learning rate that is too high breaks the weights; so may a model's own weights in a lower precision, or a "
+        "temperature near 0."
+    )
 
 
 def _draw_rows(

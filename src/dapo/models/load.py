@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pickle import UnpicklingError  # noqa: TID251 - the error alone, which torch raises for weights that would run code
 from typing import Any
 
 import torch
@@ -139,8 +140,13 @@ def _from_pretrained(kind: Any, source: ModelSource, **settings: Any) -> Any:
         return kind.from_pretrained(
             source.name, revision=source.revision, trust_remote_code=source.trust_remote_code, **settings
         )
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0]
+    except UnpicklingError as error:
+        raise ModelError(
+            f"{kind.__name__} could not read {source.name}: its .bin file holds something else than tensors, which is not "
+            "read because that could run code; or the file is damaged. Use a model with .safetensors files."
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, RuntimeError, EOFError) as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise ModelError(
             f"{kind.__name__} could not read {source.name}: {reason} Check the name and the files, and the network "
             "or the local cache if it is a Hub id."

@@ -1,4 +1,4 @@
-"""A reporter that may fail: what it raises is told once and never stops training."""
+"""Reporters and a screen that may fail: what they raise is told once and never stops training."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from dapo.ports import Reporter
+from dapo.reporting.console import Console
 
 _log = logging.getLogger(__name__)
 
@@ -18,34 +19,68 @@ class GuardedReporter:
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._name = type(reporter).__name__
+        self._guard = _Guard(
+            f"The reporter {type(reporter).__name__}", f" After {FAILURES} failures on end it is left out."
+        )
         self._failed = 0
-        self._has_told = False
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report one step, if the reporter still serves."""
         if self._failed < FAILURES:
-            self._failed = (
-                0 if self._tried(lambda: self._reporter.write(step, metrics), f"step {step}") else self._failed + 1
-            )
+            is_done = self._guard.tried(lambda: self._reporter.write(step, metrics), f"step {step}")
+            self._failed = 0 if is_done else self._failed + 1
 
     def close(self) -> None:
         """Flush and free."""
-        self._tried(self._reporter.close, "its end")
+        self._guard.tried(self._reporter.close, "its end")
 
-    def _tried(self, work: Callable[[], None], what: str) -> bool:
+
+class GuardedConsole:
+    """Passes on to a console whose terminal may be closed at any time. It is asked again each time: a disk that is full
+    may have room later."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._guard = _Guard("The screen")
+
+    def stage(self, name: str) -> None:
+        """Say what is running now."""
+        self._guard.tried(lambda: self._console.stage(name), f"the stage {name}")
+
+    def note(self, text: str) -> None:
+        """Print a message."""
+        self._guard.tried(lambda: self._console.note(text), "a message")
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Print the line of a step."""
+        self._guard.tried(lambda: self._console.write(step, metrics), f"step {step}")
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._guard.tried(self._console.close, "its end")
+
+
+class _Guard:
+    """Tries work, and tells the first failure."""
+
+    def __init__(self, name: str, advice: str = "") -> None:
+        self._name = name
+        self._advice = advice
+        self._has_told = False
+
+    def tried(self, work: Callable[[], None], what: str) -> bool:
+        """Whether the work was done."""
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - training goes on; rich ends the process at a broken pipe
             if not self._has_told:
                 _log.warning(
-                    "The reporter %s failed at %s (%s: %s). Training goes on; metrics.jsonl has every number. After %d "
-                    "failures on end it is left out.",
+                    "%s failed at %s (%s: %s). Training goes on; metrics.jsonl has every number.%s",
                     self._name,
                     what,
                     type(error).__name__,
                     error,
-                    FAILURES,
+                    self._advice,
                 )
             self._has_told = True
             return False

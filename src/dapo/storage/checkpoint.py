@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dapo.errors import RequestError, RunError
+from dapo.errors import DataError, RequestError, RunError
 from dapo.files import ASIDE, disk_errors_told, disk_words, remove_tree, sync, sync_tree, write_atomically
 from dapo.jsonlines import read_json_lines
 from dapo.ports import Snapshot
-from dapo.storage.manifest import damage, write_manifest
+from dapo.storage.manifest import PROGRESS, damage, write_manifest
 
 _NAME = re.compile(r"step-([0-9]{6,})")
-_PROGRESS = "progress.json"
 _PENDING = "pending"
 _SAVING = ".saving-"
 _DROPPING = ".dropping-"
@@ -133,13 +132,14 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def newest_whole(folder: Path) -> Found | None:
-    """The newest checkpoint whose every file is as it was written, by size and hash; None where none was ever made.
+    """The newest checkpoint whose every file is as it was written, by size and hash, and whose tensors and progress can
+    be read; None where none was ever made.
 
     Raises RequestError where there are some and none of them is whole, or where the newest is of a later layout.
     """
     damaged: dict[Path, str] = {}
     for step, path in reversed(steps_saved(folder).items()):
-        fault = damage(path, step, hashes=True)
+        fault = damage(path, step, hashes=True) or _unreadable(path, step)
         if fault is None:
             return Found(checkpoint=path, step=step, damaged=damaged)
         damaged[path] = fault
@@ -153,12 +153,41 @@ def newest_whole(folder: Path) -> Found | None:
 
 
 def read_progress(checkpoint: Path) -> Progress:
-    """Read where the run stood when the checkpoint was written."""
-    content = json.loads((checkpoint / _PROGRESS).read_text(encoding="utf-8"))
+    """Read where the run stood when the checkpoint was written. Raises DataError where that is not what is there."""
+    path = checkpoint / PROGRESS
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON ({error}); restore the file") from error
+    if (
+        not isinstance(content, dict)
+        or type(content.get("step")) is not int
+        or not isinstance(content.get("state"), dict)
+    ):
+        raise DataError(f"{path} holds no step with a state; restore the file")
     state = dict(content["state"])
     if (checkpoint / f"{_PENDING}.jsonl").is_file():
         state[_PENDING] = read_json_lines(checkpoint / f"{_PENDING}.jsonl")
     return Progress(step=content["step"], state=state)
+
+
+def _unreadable(checkpoint: Path, step: int) -> str | None:
+    """What of a checkpoint cannot be read, though every file is as the manifest says."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        found = read_progress(checkpoint).step
+        if found != step:
+            return f"{PROGRESS} says that it is of step {found}"
+    except (OSError, DataError) as error:
+        return f"it cannot be read: {error}"
+    for path in sorted(checkpoint.rglob("*.safetensors")):
+        try:
+            with safe_open(path, framework="numpy"):
+                pass
+        except (OSError, SafetensorError) as error:
+            return f"{path.relative_to(checkpoint)} cannot be read: {error}"
+    return None
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -220,4 +249,4 @@ def _write_progress(folder: Path, progress: Progress) -> None:
     if isinstance(state.get(_PENDING), list):
         lines = "".join(json.dumps(item) + "\n" for item in state.pop(_PENDING))
         write_atomically(folder / f"{_PENDING}.jsonl", lines.encode())
-    write_atomically(folder / _PROGRESS, (json.dumps({"step": progress.step, "state": state}) + "\n").encode())
+    write_atomically(folder / PROGRESS, (json.dumps({"step": progress.step, "state": state}) + "\n").encode())

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
-from dapo.errors import RequestError
+from dapo.errors import DataError, RequestError
 from dapo.files import ASIDE, disk_errors_told, remove_tree, sync, write_atomically
 from dapo.jsonlines import append_json_line, read_json_lines, to_json
 from dapo.storage.checkpoint import checkpoints, leftovers, steps_saved
@@ -25,6 +25,10 @@ _PACKAGES = ("dapo-rl", "torch", "transformers", "tokenizers", "safetensors", "d
 
 BESIDE = ("versions", "forked_from")
 """What config.json holds beside the recipe."""
+_FILES = ("config.json", "metrics.jsonl", "eval.jsonl", "report.html", ".lock")
+_FOLDERS = ("checkpoints", "rollouts", "evaluations", "nonfinite")
+"""What the program writes into a run folder."""
+
 _STEP_FILE = re.compile(r"step-([0-9]{6,})(\.jsonl\.gz)?")
 
 
@@ -70,12 +74,14 @@ class RunFolder:
         return found[-1] if found else None
 
     def check(self, *, resume: bool) -> None:
-        """Refuse a folder that another run has written into, and a resume of what is not there. Raises RequestError."""
+        """Refuse a folder that another run has written into, one with links that lead out of it, and a resume of what is
+        not there. Raises RequestError."""
         for place in (self.path, *self.path.parents):
             if place.exists() and not place.is_dir():
                 raise RequestError(
                     f"The run folder {self.path} cannot be: {place} is a file. Choose another with --run."
                 )
+        self._refuse_links()
         has_run = (self.path / "config.json").exists()
         if resume and not has_run:
             raise RequestError(
@@ -85,6 +91,18 @@ class RunFolder:
             raise RequestError(
                 f"The run folder {self.path} is not empty. Go on with that run by --resume, or choose another folder "
                 "with --run."
+            )
+
+    def _refuse_links(self) -> None:
+        """The folder itself may be a link; what the program writes and removes in it may not. Raises RequestError."""
+        folders = [self.path / name for name in _FOLDERS]
+        below = [path for folder in folders if folder.is_dir() and not folder.is_symlink() for path in folder.iterdir()]
+        of_steps = [path for path in below if _STEP_FILE.fullmatch(path.name)]
+        found = [path for path in (*(self.path / name for name in _FILES), *folders, *of_steps) if path.is_symlink()]
+        if found:
+            raise RequestError(
+                f"{found[0]} is a link to {os.readlink(found[0])}, and a run writes and removes what is in its folder, not "
+                "what lies elsewhere. Put the file or folder itself there, or make the whole run folder a link."
             )
 
     def config(self) -> dict[str, Any]:
@@ -108,8 +126,11 @@ class RunFolder:
         place = self.path / ".lock"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = place.open("w")
+            # Nothing that is there is emptied, and no link is followed.
+            handle = os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644), "wb")
         except OSError as error:
+            if place.is_symlink():
+                self._refuse_links()
             raise RequestError(
                 f"The run folder {self.path} cannot be written to: {error}. Choose another with --run."
             ) from error
@@ -134,12 +155,16 @@ class RunFolder:
 
     def forget_after(self, step: int) -> None:
         """Drop lines, rollouts and evaluations of steps after `step`, which will be made again, and what a process that
-        was killed had half written. Raises RunError if the disk does not take it."""
+        was killed had half written. Raises DataError for a line that is none of a run's, before anything is dropped, and
+        RunError if the disk does not take it."""
+        kept = {
+            path: [row for row in _lines_of_steps(path, numbers) if row["step"] <= step]
+            for path, numbers in ((self.metrics, ()), (self.evaluations, _SHOWN_NUMBERS))
+            if path.exists()
+        }
         with disk_errors_told(self.path, lambda: self.metrics.stat().st_size):
-            for path in (self.metrics, self.evaluations):
-                if path.exists():
-                    kept = [row for row in read_json_lines(path) if row.get("step", step + 1) <= step]
-                    write_atomically(path, "".join(to_json(row) + "\n" for row in kept).encode())
+            for path, rows in kept.items():
+                write_atomically(path, "".join(to_json(row) + "\n" for row in rows).encode())
             for folder in (self.path / "rollouts", self.path / "evaluations", self.path / "nonfinite"):
                 for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                     name = _STEP_FILE.fullmatch(path.name)
@@ -147,6 +172,11 @@ class RunFolder:
                         remove_tree(path)
             for path in [*leftovers(self.checkpoints), *self.path.rglob(f"{ASIDE}*")]:
                 remove_tree(path)
+
+    def missing_steps(self, first: int, last: int) -> list[int]:
+        """The steps of `first` to `last` that have no line in metrics.jsonl."""
+        there = {row["step"] for row in _lines_of_steps(self.metrics, ())}
+        return [step for step in range(first, last + 1) if step not in there]
 
     def add_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append a step's line. Raises RunError if the disk does not take it, as all writers of this class do."""
@@ -174,11 +204,26 @@ class RunFolder:
             append_json_line(path, value)
 
 
-def _is_locked(handle: TextIO, place: Path) -> bool:
+_SHOWN_NUMBERS = ("avg", "ci_low", "ci_high", "problems", "samples")
+"""What of an evaluation's line is read again: the best checkpoint follows from it, and the last words of a run."""
+
+
+def _lines_of_steps(path: Path, numbers: Sequence[str]) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl or eval.jsonl. Raises DataError for one without a step, or without these numbers."""
+    rows = read_json_lines(path)
+    for row in rows:
+        wrong = [name for name in numbers if type(row.get(name)) not in (int, float)]
+        if type(row.get("step")) is not int or wrong:
+            lacks = f"no number {wrong[0]!r}" if wrong else "no whole number 'step'"
+            raise DataError(f"{path} has a line with {lacks}, {to_json(row)[:80]}; remove the line or restore the file")
+    return rows
+
+
+def _is_locked(handle: BinaryIO, place: Path) -> bool:
     """Take the lock if it is free. A file that its holder has removed in between is no lock any more."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(handle.fileno()).st_ino == place.stat().st_ino
+        return os.fstat(handle.fileno()).st_ino == place.lstat().st_ino
     except OSError:
         return False
 

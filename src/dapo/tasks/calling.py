@@ -11,25 +11,18 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-_MAIN_THREAD_ONLY = "signal only works in main thread"
+from dapo.tasks.answer import Answer, CallTimeout, harmless
 
-
-class CallTimeout(Exception):
-    """A call did not come back in time. `hanging` calls have not come back by now."""
-
-    def __init__(self, seconds: float, hanging: int) -> None:
-        super().__init__(f"took more than {seconds:g} seconds")
-        self.hanging = hanging
+MAIN_THREAD_ONLY = "signal only works in main thread"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Call:
     work: Callable[[], Any]
-    answer: Future[Any] = field(default_factory=Future)
+    answer: Answer = field(default_factory=Answer)
     started: float | None = None
 
 
@@ -50,14 +43,12 @@ class Caller:
         there, and without a limit.
         """
         if self._in_main_thread:
-            return function(*arguments)
+            return _called_here(function, *arguments)
         call = _Call(work=lambda: function(*arguments))
         self._calls.put(call)
         if self._worker is None:
             self._start()
-        answer = asyncio.wrap_future(call.answer)
-        # Whoever asked may be gone when the answer comes; an error that nobody reads would be printed by asyncio.
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answer = call.answer.future
         while not answer.done():
             left = self._seconds if call.started is None else call.started + self._seconds - time.monotonic()
             if left <= 0:
@@ -66,10 +57,10 @@ class Caller:
         try:
             return answer.result()
         except ValueError as error:
-            if _MAIN_THREAD_ONLY not in str(error):
+            if MAIN_THREAD_ONLY not in str(error):
                 raise
             self._in_main_thread = True
-            return function(*arguments)
+            return _called_here(function, *arguments)
 
     def _start(self) -> None:
         self._worker = threading.Thread(target=self._work, name="dapo-reward", daemon=True)
@@ -87,17 +78,15 @@ class Caller:
             call.started = time.monotonic()
             try:
                 value = call.work()
-            except Exception as error:  # noqa: BLE001 - handed to who asked
-                _hand_over(call.answer.set_exception, error)
-            except BaseException as error:  # noqa: BLE001 - a reward function may not end the run by sys.exit either
-                _hand_over(call.answer.set_exception, RuntimeError(f"{type(error).__name__}: {error}"))
+            except BaseException as error:  # noqa: BLE001 - handed to who asked; a reward may not end the run by sys.exit
+                call.answer.fail(error)
             else:
-                _hand_over(call.answer.set_result, value)
+                call.answer.give(value)
 
 
-def _hand_over(give: Callable[[Any], None], value: object) -> None:
-    """Answer, unless nobody waits any more."""
+def _called_here(function: Callable[..., Any], *arguments: object) -> Any:
+    """Call in the thread of who asks. Raises what the function raises, but nothing that would end who asks."""
     try:
-        give(value)
-    except asyncio.InvalidStateError:
-        return
+        return function(*arguments)
+    except BaseException as error:
+        raise harmless(error) from error

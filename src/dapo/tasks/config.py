@@ -87,7 +87,8 @@ class JsonlConfig(Frozen):
     reward: str | None = None
     """Your own function to score with instead, as `my.module:function`."""
     reward_seconds: float = Field(default=60.0, gt=0)
-    """How long `reward` may take for one reply; one that takes longer is wrong, and counted in `reward/errors`."""
+    """How long `reward` may take for one reply; one that takes longer is wrong, and counted in `reward/errors`. If it is
+    `async`, the time counts from when any of its calls last ended."""
     system: str | None = None
     """A system message to put before each prompt."""
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 from dapo.errors import ConfigError, RequestError, RewardError
 from dapo.loading import load_object
 from dapo.ports import Task
-from dapo.tasks.calling import Caller, CallTimeout
+from dapo.tasks.answer import MOST_HANGING, CallTimeout
+from dapo.tasks.calling import Caller
+from dapo.tasks.calling_async import AsyncCaller
 from dapo.tasks.rewards import ENGINE_FAILED, rule_score
 from dapo.types import Finish, Problem, Rollout, Score
 
@@ -27,9 +29,6 @@ _ALLOWED = (
 REWARD_SECONDS = 60.0
 """How long a reward function may take for one reply, unless the recipe says otherwise."""
 
-MOST_HANGING = 4
-"""So many calls that never come back end the run: each holds a thread."""
-
 _TASK_METHODS = {"train_problems": 0, "held_out_problems": 0, "score": 2}
 
 
@@ -40,6 +39,7 @@ class CustomReward:
     name: str
     function: Callable[[Problem, str], Any]
     caller: Caller = field(default_factory=lambda: Caller(REWARD_SECONDS), repr=False, compare=False)
+    async_caller: AsyncCaller = field(default_factory=lambda: AsyncCaller(REWARD_SECONDS), repr=False, compare=False)
 
     async def score(self, problem: Problem, rollout: Rollout) -> Score:
         """Score one reply. Raises RewardError if the function raises or returns something that is no score.
@@ -50,21 +50,16 @@ class CustomReward:
         if rollout.finish is Finish.ERROR:
             return rule_score(False, None, error=ENGINE_FAILED)
         try:
-            value = await _call(self.name, problem, self._value, problem, rollout.text)
+            value = await _guarded(self.name, problem, self._value(problem, rollout.text))
         except CallTimeout as timeout:
-            if timeout.hanging >= MOST_HANGING:
-                raise RewardError(
-                    f"{self.name} {timeout} for problem {problem.id!r}, and {timeout.hanging} of its calls have not come "
-                    "back at all; make it end by itself, e.g. by a limit on what it reads or runs"
-                ) from timeout
-            return rule_score(False, None, error=f"{self.name} {timeout}")
+            return _timed_out(self.name, problem, timeout)
         return to_score(value, self.name, problem)
 
     async def _value(self, problem: Problem, reply: str) -> object:
         if inspect.iscoroutinefunction(self.function):
-            return await self.function(problem, reply)
+            return await self.async_caller.call(self.function, problem, reply)
         value = await self.caller.call(self.function, problem, reply)
-        return await value if isinstance(value, Awaitable) else value
+        return await self.async_caller.call(lambda: value) if isinstance(value, Awaitable) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,28 +68,43 @@ class CustomTask:
 
     name: str
     task: Task
+    caller: AsyncCaller = field(default_factory=AsyncCaller, repr=False, compare=False)
 
     def train_problems(self) -> Sequence[Problem]:
-        problems = self._checked("train_problems", self.task.train_problems())
+        problems = self._checked("train_problems", self.task.train_problems)
         if not len(problems):
             raise ConfigError(f"{self.name}.train_problems() is empty, so there is nothing to train on")
         return problems
 
     def held_out_problems(self) -> Sequence[Problem]:
-        return self._checked("held_out_problems", self.task.held_out_problems())
+        return self._checked("held_out_problems", self.task.held_out_problems)
 
     async def score(self, problem: Problem, rollout: Rollout) -> Score:
-        """Score one reply. Raises RewardError if the task raises or returns something that is no Score."""
+        """Score one reply. Raises RewardError if the task raises or returns something that is no Score.
+
+        Whoever asks has a limit; here, one holds for a `score` that keeps all others from going on.
+        """
         name = f"{self.name}.score"
-        value = await _call(name, problem, self.task.score, problem, rollout)
+        try:
+            value = await _guarded(name, problem, self.caller.call(self.task.score, problem, rollout))
+        except CallTimeout as timeout:
+            return _timed_out(name, problem, timeout)
         if not isinstance(value, Score):
             raise RewardError(
                 f"{name} returned {_shown(value)} for problem {problem.id!r}; a task returns a dapo.types.Score"
             )
         return to_score(value, name, problem)
 
-    def _checked(self, method: str, problems: object) -> Sequence[Problem]:
+    def _checked(self, method: str, make: Callable[[], object]) -> Sequence[Problem]:
         """Look at the kind of the sequence and at its first item alone: the items may be made when asked for."""
+        try:
+            problems = make()
+        except RequestError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ConfigError(
+                f"{self.name}.{method}() raised {type(error).__name__}: {error}; correct the task or its options"
+            ) from error
         if isinstance(problems, str) or not (hasattr(problems, "__len__") and hasattr(problems, "__getitem__")):
             raise ConfigError(
                 f"{self.name}.{method}() returned {_shown(problems)}; "
@@ -118,7 +128,7 @@ def build(config: CustomConfig, seed: int) -> CustomTask:
         task = make(**arguments)
     except RequestError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"task.path = {config.path!r} with the options {arguments} raised {type(error).__name__}: {error}; "
             "correct the task or its options"
@@ -136,7 +146,7 @@ def load_reward(path: str, seconds: float = REWARD_SECONDS) -> CustomReward:
             f"{path!r} cannot be called as reward(problem, reply): its parameters are "
             f"{inspect.signature(function)}; give it exactly these two"
         )
-    return CustomReward(name=path, function=function, caller=Caller(seconds))
+    return CustomReward(name=path, function=function, caller=Caller(seconds), async_caller=AsyncCaller(seconds))
 
 
 def to_score(value: object, name: str, problem: Problem) -> Score:
@@ -155,10 +165,19 @@ def to_score(value: object, name: str, problem: Problem) -> Score:
     raise RewardError(f"{name} returned {_shown(value)} for problem {problem.id!r}; {_ALLOWED}")
 
 
-async def _call(name: str, problem: Problem, function: Callable[..., Any], *arguments: object) -> object:
+def _timed_out(name: str, problem: Problem, timeout: CallTimeout) -> Score:
+    """A wrong score with the error. Raises RewardError once several calls hang."""
+    if timeout.hanging >= MOST_HANGING:
+        raise RewardError(
+            f"{name} {timeout} for problem {problem.id!r}, and {timeout.hanging} of its calls have not come "
+            "back at all; make it end by itself, e.g. by a limit on what it reads or runs"
+        ) from timeout
+    return rule_score(False, None, error=f"{name} {timeout}")
+
+
+async def _guarded(name: str, problem: Problem, asked: Awaitable[object]) -> object:
     try:
-        value = function(*arguments)
-        return await value if isinstance(value, Awaitable) else value
+        return await asked
     except CallTimeout:
         raise
     except Exception as error:

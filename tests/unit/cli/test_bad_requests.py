@@ -122,3 +122,10 @@ def test_a_prompt_over_the_limit_is_measured_with_the_template(shell: Shell, tok
     message = refused(shell, *overrides(*changes))
     assert "1 of 3 training prompts are longer than batch.max_prompt_tokens = 32" in message
     assert "the longest, t33, has 33 tokens" in message and 'batch.overlong_prompts = "drop"' in message
+
+
+@pytest.mark.usefixtures("recipe", "no_model")
+@pytest.mark.parametrize(("fork", "run"), [("base", "base/sub"), ("base/sub", "base"), ("base", "base")])
+def test_a_fork_into_the_run_that_it_is_forked_from(shell: Shell, fork: str, run: str) -> None:
+    message = refused(shell, "--fork", fork, "--run", run)
+    assert f"--fork {fork} was asked for with the run folder {run}, and one of them lies in the other" in message

@@ -247,6 +247,7 @@ def test_eval_takes_the_run_s_own_config_with_its_newest_policy(
     folder = Path("runs/mine")
     newest = folder / "checkpoints" / "step-000020"
     newest.mkdir(parents=True)
+    (newest / "progress.json").write_text("{}")
     write_manifest(newest, 20)
     content = load_config(recipe).model_dump(mode="json") | {"versions": {"torch": "2"}, "forked_from": {"step": 1}}
     (folder / "config.json").write_text(json.dumps(content))

@@ -150,7 +150,7 @@ def test_a_search_ends_at_its_cap_and_says_which(plan: dict[str, Any], generated
 def test_a_short_step_says_what_it_found_and_names_groups_to_read() -> None:
     scene = Scene(*[WRONG] * 199, MIXED, groups=2, max_rounds=100)
     text = shortage(scene.step(4), scene.plan)
-    assert text.startswith("Only 1 groups of 2 that a step trains on had both right and wrong replies after 100 rounds")
+    assert text.startswith("Only 1 group of 2 that a step trains on had both right and wrong replies after 100 rounds")
     assert "0 all right, 199 all wrong; accuracy 0.2%, 0.0% of the replies truncated" in text
     assert "rollouts (4-0000, 4-0001, 4-0002)" in text
 

@@ -63,3 +63,19 @@ def test_a_failing_model_is_an_engine_error_for_all_who_wait_and_the_engine_goes
         return await engine.sample(prompt, 1, sampling, 1)
 
     assert len(asyncio.run(work()).rollouts) == 1
+
+
+@pytest.mark.parametrize("make", [hf_engine, native_engine])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_weights_that_are_not_finite_are_told_in_words(
+    tiny: Tiny, make: Callable[[PreTrainedModel, Renderer], HFEngine | NativeEngine], temperature: float
+) -> None:
+    config = ModelConfig(path=str(tiny()), device="cpu")
+    renderer = open_renderer(config)
+    model = load_model(config, torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(torch.nan)
+    prompt = renderer.prompt(Problem(id="one", messages=(Message(role="user", content="1 + 1?"),), answer="2"))
+    with pytest.raises(EngineError, match=r"the logits are not finite \(NaN or infinity\) in 2 of 2 rows"):
+        asyncio.run(make(model, renderer).sample(prompt, 2, Sampling(max_tokens=4, temperature=temperature), 1))

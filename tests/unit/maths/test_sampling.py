@@ -171,3 +171,30 @@ def test_tokens_that_were_left_out_are_never_drawn() -> None:
     tokens_B, logprobs_B = draw(torch.tensor([LOGITS]).expand(2000, -1), uniform_B, temperature=1.0, top_p=0.7)
     assert set(tokens_B.tolist()) == {0, 1}
     assert torch.isfinite(logprobs_B).all()
+
+
+@pytest.mark.parametrize("fault", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, 3, 599])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_logits_that_are_not_finite_are_told_in_words(
+    fault: float, place: int, temperature: float, top_p: float
+) -> None:
+    logits_BV = torch.randn(3, 600, generator=torch.Generator().manual_seed(0))
+    logits_BV[1, place] = fault
+    with pytest.raises(FloatingPointError) as raised:
+        draw(logits_BV, torch.tensor([0.1, 0.5, 0.9]), temperature=temperature, top_p=top_p)
+    assert "the logits are not finite (NaN or infinity) in 1 of 3 rows" in str(raised.value)
+    assert "learning rate that is too high" in str(raised.value)
+
+
+def test_a_row_without_any_likely_token_is_told_in_words() -> None:
+    with pytest.raises(FloatingPointError, match="in 2 of 2 rows"):
+        draw(torch.full((2, 700), -math.inf), torch.tensor([0.0, 0.5]), temperature=1.0)
+
+
+def test_tokens_that_are_ruled_out_are_no_fault() -> None:
+    logits_BV = torch.full((2, 700), -math.inf)
+    logits_BV[:, 5] = 1.0
+    tokens_B, logprobs_B = draw(logits_BV, torch.tensor([0.0, JUST_BELOW_ONE]), temperature=1.0)
+    assert (tokens_B.tolist(), logprobs_B.tolist()) == ([5, 5], [0.0, 0.0])

@@ -67,3 +67,34 @@ def load_tokenizer_or_refuse(config: ModelConfig) -> None:
         load_tokenizer(config)
     except ModelError:
         return
+
+
+class RunsCode:
+    """Pickled, it leaves a mark where it is read."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self._marker,)
+
+
+@pytest.mark.parametrize("content", ["code", "empty", "garbage", "list"])
+def test_a_pickled_model_is_refused_in_words_and_nothing_in_it_runs(
+    tiny: Callable[..., Path], tmp_path: Path, content: str
+) -> None:
+    folder = tmp_path / "pickled"
+    shutil.copytree(tiny(), folder)
+    (folder / "model.safetensors").unlink()
+    weights = folder / "pytorch_model.bin"
+    if content in ("code", "list"):
+        torch.save({"a": RunsCode(tmp_path / "marker")} if content == "code" else [3], weights)
+    else:
+        weights.write_bytes(b"" if content == "empty" else b"x" * 100)
+    with pytest.raises(ModelError, match="could not read") as refused:
+        load_model(ModelConfig(path=str(folder), device="cpu"), torch.float32)
+    message = str(refused.value)
+    if content in ("code", "garbage"):
+        assert "its .bin file holds something else than tensors" in message and ".safetensors" in message
+    assert "weights_only" not in message
+    assert not (tmp_path / "marker").exists()

@@ -23,7 +23,7 @@ from dapo.storage.checkpoint import (
     settle,
     write_checkpoint,
 )
-from dapo.storage.manifest import FORMAT, _content_hash, damage
+from dapo.storage.manifest import FORMAT, _content_hash, damage, write_manifest
 from tests.fakes import FakeSnapshot, FakeTrainer
 from tests.unit.storage.saved import DAMAGES, TOKENIZER, flip, names, save
 
@@ -331,3 +331,97 @@ def test_a_copy_is_made_where_links_between_files_are_not_possible(
     monkeypatch.setattr(os, "link", refuse)
     copy_checkpoint(save(tmp_path / "a", 3), tmp_path / "b")
     assert newest_whole(tmp_path / "b") is not None
+
+
+def remake_manifest(path: Path, step: int) -> None:
+    (path / "manifest.json").unlink()
+    write_manifest(path, step)
+
+
+# Manifests and contents that agree with themselves and say nothing that could be used
+
+LONG = "n" * 5000
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"policy.txt": {}}, "manifest.json does not say the size and the SHA-256 of policy.txt"),
+        ({"policy.txt": "x"}, "manifest.json does not say the size and the SHA-256 of policy.txt"),
+        ({"policy.txt": None}, "manifest.json does not say the size and the SHA-256 of policy.txt"),
+        ({"policy.txt": {"bytes": "2", "sha256": "a"}}, "manifest.json does not say the size and the SHA-256 of"),
+        ({"policy.txt": {"bytes": 2}}, "manifest.json does not say the size and the SHA-256 of policy.txt"),
+        ({LONG: {"bytes": 2, "sha256": "a"}}, f"{LONG[:80]}… cannot be read: File name too long"),
+        ({"a\0b": {"bytes": 2, "sha256": "a"}}, "a\\x00b is missing"),
+        ({"\ud800": {"bytes": 2, "sha256": "a"}}, "\\ud800 is missing"),
+        ({}, "manifest.json does not name progress.json"),
+        ([], "manifest.json is damaged: it holds no list of files"),
+        (None, "manifest.json is damaged: it holds no list of files"),
+    ],
+)
+def test_a_manifest_that_says_nothing_useful_is_damage_like_any_other(
+    tmp_path: Path, files: object, words: str
+) -> None:
+    before, after = save(tmp_path, 1), save(tmp_path, 2)
+    rewrite(after, files=files)
+    found = newest_whole(tmp_path)
+    assert found is not None and found.checkpoint == before
+    assert found.damaged[after].startswith(words)
+    assert checkpoints(tmp_path) == [before]
+    assert set_aside(after).name == "damaged-step-000002"
+
+
+def test_a_manifest_of_brackets_without_end_is_damage(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    (path / "manifest.json").write_text("[" * 200_000)
+    assert str(damage(path, 1, hashes=True)).startswith("manifest.json is damaged: RecursionError")
+
+
+@pytest.mark.parametrize("name", ["pending.jsonl", "model.safetensors", "trainer/optimizer.safetensors"])
+def test_a_file_that_would_be_read_and_that_the_manifest_does_not_name_is_damage(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, 1)
+    (path / name).parent.mkdir(exist_ok=True)
+    (path / "README.md").write_text("mine")  # nobody reads that
+    assert damage(path, 1, hashes=True) is None
+    (path / name).write_text("")
+    assert damage(path, 1, hashes=True) == f"manifest.json does not name {name}"
+
+
+@pytest.mark.parametrize("name", ["policy.txt", "trainer"])
+def test_a_link_in_a_checkpoint_is_damage(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path / "checkpoints", 1)
+    (path / "trainer").mkdir()
+    (path / "trainer" / "counts.json").write_text("{}")
+    remake_manifest(path, 1)
+    assert damage(path, 1, hashes=True) is None
+    (path / name).rename(tmp_path / "outside")
+    (path / name).symlink_to(tmp_path / "outside")
+    shown = "policy.txt" if name == "policy.txt" else "trainer/counts.json"
+    assert damage(path, 1, hashes=True) == f"{shown} is a link, and a file was written"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("progress.json", "{", "it cannot be read: {path} is not JSON ("),
+        ("progress.json", "[" * 200_000, "it cannot be read: {path} is not JSON ("),
+        ("progress.json", "[]", "it cannot be read: {path} holds no step with a state"),
+        ("progress.json", '{"step": "2", "state": {}}', "it cannot be read: {path} holds no step with a state"),
+        ("progress.json", '{"step": 2}', "it cannot be read: {path} holds no step with a state"),
+        ("progress.json", '{"step": 7, "state": {}}', "progress.json says that it is of step 7"),
+        ("pending.jsonl", "no JSON\n", "it cannot be read: line 1 of {path} is not JSON"),
+        ("model.safetensors", "no tensors", "model.safetensors cannot be read: "),
+        ("trainer/optimizer.safetensors", "", "trainer/optimizer.safetensors cannot be read: "),
+    ],
+)
+def test_what_was_written_and_cannot_be_read_is_damage_like_any_other(
+    tmp_path: Path, name: str, content: str, words: str
+) -> None:
+    before, after = save(tmp_path, 1), save(tmp_path, 2)
+    (after / name).parent.mkdir(exist_ok=True)
+    (after / name).write_text(content)
+    remake_manifest(after, 2)
+    assert damage(after, 2, hashes=True) is None
+    found = newest_whole(tmp_path)
+    assert found is not None and found.checkpoint == before
+    assert found.damaged[after].startswith(words.replace("{path}", str(after / name)))

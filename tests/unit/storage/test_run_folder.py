@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dapo.errors import RequestError, RunError
+from dapo.errors import DataError, RequestError, RunError
 from dapo.jsonlines import read_json_lines
 from dapo.storage.manifest import write_manifest
 from dapo.storage.run_folder import RunFolder, default_run_folder, find_policy, package_versions
+
+MEASURED = {"step": 0, "avg": 0.5, "ci_low": 0.25, "ci_high": 0.75, "problems": 4, "samples": 1}
 
 
 def begun(path: Path) -> RunFolder:
@@ -22,6 +24,7 @@ def checkpoint(folder: RunFolder, step: int) -> Path:
     path = folder.checkpoints / f"step-{step:06d}"
     path.mkdir(parents=True)
     (path / "policy.txt").write_text("0\n")
+    (path / "progress.json").write_text(json.dumps({"step": step, "state": {}}))
     write_manifest(path, step)
     return path
 
@@ -52,7 +55,7 @@ def test_steps_after_a_checkpoint_are_forgotten_so_that_none_stands_twice(tmp_pa
         folder.add_metrics(step, {"a": step})
         folder.add_rollouts(step, [{"step": step}])
     for step in (0, 2, 4):
-        folder.add_evaluation({"step": step})
+        folder.add_evaluation(MEASURED | {"step": step})
     folder.forget_after(2)
     assert [line["step"] for line in read_json_lines(folder.metrics)] == [1, 2]
     assert [line["step"] for line in read_json_lines(folder.evaluations)] == [0, 2]
@@ -226,3 +229,90 @@ def test_a_disk_that_does_not_take_a_line_is_an_error_that_names_the_need(
         message = str(failed.value)
         assert f"{path} could not be written: {os.strerror(number)}. It takes " in message
         assert "are free at" in message and "Make room, then go on with --resume." in message
+
+
+ENTRIES = ("config.json", "metrics.jsonl", "eval.jsonl", "report.html", ".lock")
+FOLDERS = ("checkpoints", "rollouts", "evaluations", "nonfinite")
+OF_STEPS = ("checkpoints/step-000002", "rollouts/step-000002.jsonl.gz", "evaluations/step-000002")
+
+
+@pytest.mark.parametrize("name", [*ENTRIES, *FOLDERS, *OF_STEPS])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_run_folder_with_links_that_lead_out_of_it_is_refused(tmp_path: Path, name: str, is_there: bool) -> None:
+    folder = begun(tmp_path / "run")
+    outside = tmp_path / "outside"
+    if is_there:
+        outside.mkdir()
+    place = folder.path / name
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(outside)
+    assert refusal(folder, resume=True).startswith(f"{place} is a link to {outside}, and a run writes and removes ")
+
+
+def test_a_run_folder_may_itself_be_a_link_and_the_best_checkpoint_is_one(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "run")
+    checkpoint(folder, 2)
+    (folder.checkpoints / "best").symlink_to("step-000002")
+    (folder.path / "mine").symlink_to(tmp_path)  # the program never writes there
+    (tmp_path / "link").symlink_to(folder.path)
+    RunFolder(tmp_path / "link").check(resume=True)
+    with RunFolder(tmp_path / "link").lock(), pytest.raises(RequestError, match="Another process"), folder.lock():
+        pass
+
+
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("keep me")
+    (tmp_path / "run").mkdir()
+    lock = tmp_path / "run" / ".lock"
+    lock.symlink_to(mine)
+    with pytest.raises(RequestError, match=r"\.lock is a link to "), RunFolder(tmp_path / "run").lock():
+        pass
+    assert mine.read_text() == "keep me" and lock.is_symlink()
+
+
+def test_a_lock_file_that_is_there_is_not_emptied(tmp_path: Path) -> None:
+    os.link(_written(tmp_path / "mine.txt", "keep me"), tmp_path / ".lock")
+    with RunFolder(tmp_path).lock():
+        assert (tmp_path / ".lock").read_text() == "keep me"
+    assert (tmp_path / "mine.txt").read_text() == "keep me"
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "words"),
+    [
+        ("metrics.jsonl", '{"step": "a"}', "no whole number 'step'"),
+        ("metrics.jsonl", '{"step": true}', "no whole number 'step'"),
+        ("metrics.jsonl", '{"step": 1.5}', "no whole number 'step'"),
+        ("metrics.jsonl", '{"a": 1}', "no whole number 'step'"),
+        ("eval.jsonl", '{"step": null, "avg": 0.5}', "no number 'ci_low'"),
+        ("eval.jsonl", json.dumps(MEASURED | {"avg": "high"}), "no number 'avg'"),
+        ("eval.jsonl", json.dumps(MEASURED | {"samples": None}), "no number 'samples'"),
+    ],
+)
+def test_a_line_that_is_none_of_a_run_s_is_an_error_and_nothing_is_dropped(
+    tmp_path: Path, name: str, line: str, words: str
+) -> None:
+    folder = begun(tmp_path)
+    folder.metrics.write_text('{"step": 1}\n{"step": 9}\n')
+    path = tmp_path / name
+    before = (path.read_text() if path.exists() else "") + line + "\n"
+    path.write_text(before)
+    with pytest.raises(DataError, match=f"has a line with (?:{words}), ") as failed:
+        folder.forget_after(2)
+    assert str(path) in str(failed.value)
+    assert path.read_text() == before and '{"step": 9}' in folder.metrics.read_text()
+
+
+def test_steps_without_a_line_are_known(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    assert folder.missing_steps(1, 3) == [1, 2, 3]
+    folder.add_metrics(2, {})
+    assert folder.missing_steps(1, 3) == [1, 3]
+    assert folder.missing_steps(2, 2) == folder.missing_steps(1, 0) == []

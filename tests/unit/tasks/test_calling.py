@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from dapo.errors import RewardError
-from dapo.tasks.calling import Caller, CallTimeout
-from dapo.tasks.custom import MOST_HANGING, CustomReward
+from dapo.tasks.answer import MOST_HANGING, CallTimeout
+from dapo.tasks.calling import Caller
+from dapo.tasks.custom import CustomReward
 from dapo.types import Score
 from tests.fakes import problem, rollout
 
@@ -115,14 +116,6 @@ def test_a_function_that_sets_signals_is_called_in_the_main_thread() -> None:
     assert [score.correct for score in scores(reward_of(guarded), "a", "b")] == [True, True]
 
 
-def test_an_asynchronous_function_runs_beside_generation() -> None:
-    async def judged(problem: Any, reply: str) -> bool:
-        await asyncio.sleep(0)
-        return threading.current_thread() is threading.main_thread()
-
-    assert scores(reward_of(judged), "a")[0].correct
-
-
 def test_a_call_that_nobody_waits_for_any_more_does_no_harm() -> None:
     async def story() -> str:
         caller, gate = Caller(0.5), threading.Event()
@@ -132,6 +125,18 @@ def test_a_call_that_nobody_waits_for_any_more_does_no_harm() -> None:
         return str(await caller.call(lambda: "well"))
 
     assert asyncio.run(story()) == "well"
+
+
+def test_an_answer_that_comes_after_the_loop_that_asked_was_closed_is_not_printed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = threading.Event()
+    before = set(threading.enumerate())
+    assert scores(reward_of(lambda problem, reply: gate.wait(30), seconds=0.1), "a")[0].error is not None
+    gate.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(0.2)
+    assert caplog.text == ""
 
 
 def test_an_error_that_comes_after_whoever_asked_is_gone_is_not_printed(caplog: pytest.LogCaptureFixture) -> None:

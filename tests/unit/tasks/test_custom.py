@@ -199,6 +199,18 @@ def test_problems_that_are_none(module: Any, returned: str, words: str) -> None:
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [("1 / 0", "raised ZeroDivisionError: division by zero"), ("raise SystemExit(0)", "raised SystemExit: 0")],
+)
+def test_problems_that_cannot_be_made(module: Any, broken: str, words: str) -> None:
+    name = module(TASK.replace("return [P] * self.size", broken) + f"\ndef make():\n    {broken}\n")
+    with pytest.raises(ConfigError) as refused:
+        CustomConfig(path=f"{name}:Mine").build(0).train_problems()
+    assert f"{name}:Mine.train_problems() {words}; correct the task" in str(refused.value)
+    assert f"with the options {{}} {words}" in build_refusal(f"{name}:make")
+
+
 def test_a_task_that_returns_no_score(module: Any) -> None:
     name = module(TASK.replace("Score(correct=rollout.text == problem.answer, reward=0.5)", "1.0"))
     task = CustomConfig(path=f"{name}:Mine").build(0)
