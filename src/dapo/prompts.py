@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,9 +119,8 @@ class PromptStream:
         data = self._data()
         if state["data"] != data:
             raise DataError(
-                f"The saved place in the data is one in other training problems: {state['data']['problems']} of them there, "
-                f"{data['problems']} here, with other ids. Go on with the data that the run was begun with, or begin a new "
-                "run."
+                f"The saved place in the data is one in other training problems: {_difference(state['data'], data)}. Go on "
+                "with the data that the run was begun with, or begin a new run."
             )
         self.position = state["position"]
         self.num_dropped = state["num_dropped"]
@@ -155,16 +155,28 @@ def _preferred(order: Order, preference: Preference, seed: int) -> PreferredOrde
     return PreferredOrder(order, preference.config, memory, seed=seed)
 
 
-_PROBED = 64
+_PROBED = 1024
 
 
 def _fingerprint(problems: Sequence[Problem]) -> dict[str, Any]:
-    """What tells one set of problems from another: their number, and the ids of up to 64 spread over it."""
+    """What tells one set of problems from another: their number, and ids and content of up to 1,024 spread over it."""
     count = len(problems)
-    probed = sorted({place * count // _PROBED for place in range(_PROBED)} | {count - 1})
-    names = "\n".join(problems[place].id for place in probed)
-    content = names.encode(errors="surrogatepass")  # JSON can name half a surrogate pair
-    return {"problems": count, "ids": hashlib.blake2b(content, digest_size=8).hexdigest()}
+    places = sorted({place * count // _PROBED for place in range(_PROBED)} | {count - 1})
+    probed = [problems[place] for place in places]
+    asked = [[[(message.role, message.content) for message in one.messages], one.answer] for one in probed]
+    return {"problems": count, "ids": _digest("\n".join(one.id for one in probed)), "content": _digest(json.dumps(asked))}
+
+
+def _digest(text: str) -> str:
+    content = text.encode(errors="surrogatepass")  # JSON can name half a surrogate pair
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """How two sets of problems differ, in words."""
+    if there.get("problems") == here["problems"] and there.get("ids") == here["ids"]:
+        return "their ids are the same, and questions or answers have changed"
+    return f"{there.get('problems')} of them there, {here['problems']} here, with other ids"
 
 
 def check_prompt_lengths(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -165,10 +166,28 @@ def test_a_task_without_problems_is_refused() -> None:
         PromptStream([], render, seed=0)
 
 
-def test_half_a_surrogate_pair_in_an_id_is_no_hindrance_and_other_ids_keep_their_mark() -> None:
+def test_half_a_surrogate_pair_in_an_id_is_no_hindrance() -> None:
     def mark(*names: str) -> object:
         made = [replace(problem("p"), id=name) for name in names]
         return PromptStream(made, render, seed=0).state()["data"]
 
-    assert mark("a", "é", "中") == {"problems": 3, "ids": "3b577d5f108280b6"}
+    assert mark("a", "é", "中") == mark("a", "é", "中")
     assert mark("a\ud800") != mark("a\ud801") != mark("a")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda one: replace(one, answer="another"), "their ids are the same, and questions or answers have changed"),
+        (lambda one: replace(one, messages=()), "their ids are the same, and questions or answers have changed"),
+        (lambda one: replace(one, id="another"), "3 of them there, 3 here, with other ids"),
+    ],
+)
+def test_a_place_in_other_problems_is_refused_and_the_difference_told(
+    change: Callable[[Problem], Problem], words: str
+) -> None:
+    made = [problem(name) for name in "abc"]
+    state = PromptStream(made, render, seed=0).state()
+    PromptStream(list(made), render, seed=0).restore(state)
+    with pytest.raises(DataError, match=words):
+        PromptStream([change(made[0]), *made[1:]], render, seed=0).restore(state)
