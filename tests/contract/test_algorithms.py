@@ -766,7 +766,7 @@ def test_replies_of_advantage_zero_are_left_out_and_stay_in_the_denominator(fold
     check_same(skipping.gradient(minibatch), whole.gradient(minibatch))
     found, wanted = skipping.step(minibatch).stats, whole.step(minibatch).stats
     assert found["tokens/trained"] == wanted["tokens/trained"]
-    assert found["optim/loss"].value == pytest.approx(wanted["optim/loss"].value, abs=1e-7)
+    assert found["optim/loss"].value == pytest.approx(wanted["optim/loss"].value, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["grpo", "ppo", "kl_cov"])

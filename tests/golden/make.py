@@ -69,9 +69,11 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
     "rloo": ("type=rloo",),
     "reinforce_plus_plus": ("type=reinforce_plus_plus",),
     "clip_cov": ("type=clip_cov", "share=0.05", "covariance_low=0.1"),
-    "kl_cov": ("type=kl_cov", "share=0.05"),
+    # With the engine's log-probabilities as the old ones a first ratio is 1 but for rounding, and |log ratio| has a kink there.
+    "kl_cov": ("type=kl_cov", "share=0.05", "trainer.old_logprobs=trainer"),
 }
-"""The settings of `[algorithm]` by the name of the stored file. Shares are large, since a step has a hundred tokens."""
+"""Settings by the name of the stored file, of `[algorithm]` unless they name a table. Shares are large, since a step has a
+hundred tokens."""
 
 KEPT = (
     "optim/loss",
@@ -102,7 +104,7 @@ def trajectory(name: str, run: Path) -> list[dict[str, Any]]:
 
     words = ["train", "recipe.toml", "--run", str(run), "--json"]
     for setting in ALGORITHMS[name]:
-        words += ["-o", f"algorithm.{setting}"]
+        words += ["-o", setting if setting.startswith("trainer.") else f"algorithm.{setting}"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         app(words, standalone_mode=False)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -41,7 +41,7 @@ def overrides(*pairs: str) -> list[str]:
     [
         (["algorithm.clip_hihg=0.3"], ["algorithm.clip_hihg: no such field", "Did you mean 'clip_high'?"]),
         (["nonsense.x=1"], ["nonsense: no such field", "steps, seed, model"]),
-        (["batch.temperature=-1"], ["batch.temperature = -1", "greater than 0"]),
+        (["batch.temperature=-1"], ["batch.temperature = -1", "greater than or equal to 0.001"]),
         (
             ["algorithm.soft_overlong.cache=40"],
             ["soft_overlong.cache = 40", "leaves no length unpunished", "Use a cache"],
