@@ -164,7 +164,11 @@ def _fingerprint(problems: Sequence[Problem]) -> dict[str, Any]:
     places = sorted({place * count // _PROBED for place in range(_PROBED)} | {count - 1})
     probed = [problems[place] for place in places]
     asked = [[[(message.role, message.content) for message in one.messages], one.answer] for one in probed]
-    return {"problems": count, "ids": _digest("\n".join(one.id for one in probed)), "content": _digest(json.dumps(asked))}
+    return {
+        "problems": count,
+        "ids": _digest("\n".join(one.id for one in probed)),
+        "content": _digest(json.dumps(asked)),
+    }
 
 
 def _digest(text: str) -> str:
