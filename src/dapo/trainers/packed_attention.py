@@ -76,7 +76,7 @@ class PackedAttention:
             if mask is None:
                 output, normaliser = self._long_replies(block, reply, prompt)
             else:
-                keys, values = (block.beside_prompts(*pair) for pair in zip(prompt[1:], reply[1:], strict=True))
+                keys, values = _beside_prompts(block, prompt, reply)
                 output, normaliser = attend_to_prompt_and_self(reply.query, keys, values, mask, self.scaling)
             block.put_replies(output_NHD, output)
             block.put_replies(normaliser_NH, normaliser)
@@ -118,7 +118,7 @@ class PackedAttention:
         self, block: Block, reply: _Heads, prompt: _Heads, upstream: _Upstream
     ) -> tuple[_Heads, _KeysAndValues]:
         """Gradients by the replies' heads, and their part of those by the prompts' keys and values."""
-        keys, values = (block.beside_prompts(*pair) for pair in zip(prompt[1:], reply[1:], strict=True))
+        keys, values = _beside_prompts(block, prompt, reply)
         behind = prompt.key.shape[2]
         found = attention_gradients(
             upstream.gradient,
@@ -165,6 +165,11 @@ class PackedAttention:
         """Queries, keys and values of a tensor whose second dimension holds them side by side."""
         both = self.heads + self.kv_heads
         return _Heads(joint_BA[:, : self.heads], joint_BA[:, self.heads : both], joint_BA[:, both:])
+
+
+def _beside_prompts(block: Block, prompt: _Heads, reply: _Heads) -> _KeysAndValues:
+    """Keys and values of each reply behind a copy of its prompt's."""
+    return _KeysAndValues(block.beside_prompts(prompt.key, reply.key), block.beside_prompts(prompt.value, reply.value))
 
 
 def _mask(block: Block, copies: int, like: Tensor) -> Tensor | None:
